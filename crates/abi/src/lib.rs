@@ -1,0 +1,1 @@
+//! The layout of everything that an application and the engine share in memory.

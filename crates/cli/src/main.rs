@@ -1,0 +1,2 @@
+//! The sidecore program.
+fn main() {}

@@ -1,0 +1,1 @@
+//! The application's side: UAL, DTI, EvQ; blocking sockets and futures on top.

@@ -1,0 +1,1 @@
+//! Network drivers behind one trait: TAP, and a wire that joins two engines in memory.

@@ -1,0 +1,1 @@
+//! Shared-memory regions, lanes, receive pool and the wake-up protocol.

@@ -1,0 +1,1 @@
+//! The system calls Sidecore needs: memfd, descriptor passing, futex, affinity, TAP, namespaces.

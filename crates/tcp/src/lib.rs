@@ -1,0 +1,1 @@
+//! One TCP connection's control block, sans-IO: no clock, no socket, no payload byte.

@@ -1,0 +1,1 @@
+//! Virtual time, two-endpoint pairs and lossy links for tests.

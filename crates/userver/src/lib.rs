@@ -1,0 +1,1 @@
+//! An event-driven web server whose I/O runs on the engine, epoll or io_uring.

@@ -1,0 +1,1 @@
+//! Ethernet, ARP, IPv4, ICMP, TCP and UDP headers: parsing, emitting, checksums, sequence numbers.

@@ -1,0 +1,2 @@
+//! Checks on the source tree.
+fn main() {}
