@@ -1,0 +1,326 @@
+//! Messages of the agent's UNIX socket (SOCK_SEQPACKET: one message a packet). It opens UALs, passes descriptors, and is the
+//! sign of life: when the application's end closes, the UAL dies.
+//!
+//! Every message is one fixed-size [`Request`] or [`Reply`]; descriptors travel beside it (SCM_RIGHTS).
+//!
+//! | request | with descriptors | reply | with descriptors |
+//! |---|---|---|---|
+//! | OpenUal | — | granted geometry and pool | control memory, pool memory, wake socket (write end: a byte wakes the engine) |
+//! | RegisterRegion | the memory, sealed against shrinking and growing | region id, or, when a queue is named, nothing now and an event later | — |
+//! | WaitSocket | — | ok | read end of the socket on which the engine wakes that wait cell |
+//! | Stat | — | a memfd with a JSON document | the memfd |
+//! | Capture | — | ok | read end of a pipe with pcapng |
+
+use crate::control::Geometry;
+
+/// What is asked.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u32)]
+pub enum RequestKind {
+    /// Open a UAL on this socket: the first message, once. `geometry` and the pool fields say what is wished.
+    OpenUal = 1,
+    /// Register memory. `args[0]`: length in bytes (0: all of it), `args[1]`: u64::MAX, or the event queue that gets the
+    /// Registered event, `args[2]`: cookie.
+    RegisterRegion = 2,
+    /// Make a socket for a wait cell (`args[0]`), to be put into epoll.
+    WaitSocket = 3,
+    /// Counters, connections and cycles as JSON. Needs no UAL.
+    Stat = 4,
+    /// Packets from now on. `args[0]`: IPv4 address (network order, 0: any), `args[1]`: port (0: any), `args[2]`: bytes of each packet at
+    /// most. Needs no UAL.
+    Capture = 5,
+}
+
+impl RequestKind {
+    /// From its number.
+    pub const fn from_raw(raw: u32) -> Option<Self> {
+        match raw {
+            1 => Some(Self::OpenUal),
+            2 => Some(Self::RegisterRegion),
+            3 => Some(Self::WaitSocket),
+            4 => Some(Self::Stat),
+            5 => Some(Self::Capture),
+            _ => None,
+        }
+    }
+}
+
+/// Marks a message as ours: "SDC1".
+pub const MAGIC: u32 = u32::from_le_bytes(*b"SDC1");
+
+/// A request, as 16 words of 32 bits and then arguments; see [`Request::to_bytes`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Request {
+    /// What is asked.
+    pub kind: RequestKind,
+    /// OpenUal: what is wished.
+    pub geometry: Geometry,
+    /// OpenUal: DTIs wished.
+    pub dtis: u32,
+    /// OpenUal: bytes of receive pool wished.
+    pub pool_bytes: u64,
+    /// By kind.
+    pub args: [u64; 3],
+}
+
+/// An answer.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Reply {
+    /// [`crate::Status`] as a number.
+    pub status: u16,
+    /// OpenUal: what was granted.
+    pub geometry: Geometry,
+    /// OpenUal: DTIs granted; handles' indexes lie below.
+    pub dtis: u32,
+    /// OpenUal: bytes of receive pool granted.
+    pub pool_bytes: u64,
+    /// OpenUal: epoch of the engine; a new engine process has a new one.
+    pub epoch: u64,
+    /// By kind: RegisterRegion: args[0] is the region, args[1] its length.
+    pub args: [u64; 3],
+}
+
+/// Bytes of a request or reply.
+pub const MESSAGE_BYTES: usize = 96;
+
+struct Writer {
+    bytes: [u8; MESSAGE_BYTES],
+    at: usize,
+}
+
+impl Writer {
+    fn put(&mut self, data: &[u8]) {
+        self.bytes[self.at..self.at + data.len()].copy_from_slice(data);
+        self.at += data.len();
+    }
+
+    fn u32(&mut self, v: u32) {
+        self.put(&v.to_le_bytes());
+    }
+
+    fn u64(&mut self, v: u64) {
+        self.put(&v.to_le_bytes());
+    }
+
+    fn geometry(&mut self, g: &Geometry) {
+        for v in [
+            g.engines,
+            g.lanes,
+            g.lane_order,
+            g.evqs,
+            g.evq_order,
+            g.wait_cells,
+        ] {
+            self.u32(v);
+        }
+    }
+}
+
+struct Reader<'a> {
+    bytes: &'a [u8; MESSAGE_BYTES],
+    at: usize,
+}
+
+impl Reader<'_> {
+    fn take<const N: usize>(&mut self) -> [u8; N] {
+        let mut out = [0u8; N];
+        out.copy_from_slice(&self.bytes[self.at..self.at + N]);
+        self.at += N;
+        out
+    }
+
+    fn u32(&mut self) -> u32 {
+        u32::from_le_bytes(self.take())
+    }
+
+    fn u64(&mut self) -> u64 {
+        u64::from_le_bytes(self.take())
+    }
+
+    fn geometry(&mut self) -> Geometry {
+        Geometry {
+            engines: self.u32(),
+            lanes: self.u32(),
+            lane_order: self.u32(),
+            evqs: self.u32(),
+            evq_order: self.u32(),
+            wait_cells: self.u32(),
+        }
+    }
+}
+
+/// Why a message cannot be read.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum MessageError {
+    /// Not [`MESSAGE_BYTES`] long, or not ours at all.
+    Malformed,
+    /// Written for another [`crate::VERSION`], given here.
+    Version(u32),
+    /// An unknown kind.
+    Unknown(u32),
+}
+
+impl Request {
+    /// A request of this kind with nothing else said.
+    pub const fn new(kind: RequestKind) -> Self {
+        let geometry = Geometry {
+            engines: 0,
+            lanes: 0,
+            lane_order: 0,
+            evqs: 0,
+            evq_order: 0,
+            wait_cells: 0,
+        };
+        Self {
+            kind,
+            geometry,
+            dtis: 0,
+            pool_bytes: 0,
+            args: [0; 3],
+        }
+    }
+
+    /// As it travels.
+    pub fn to_bytes(&self) -> [u8; MESSAGE_BYTES] {
+        let mut w = Writer {
+            bytes: [0; MESSAGE_BYTES],
+            at: 0,
+        };
+        w.u32(MAGIC);
+        w.u32(crate::VERSION);
+        w.u32(self.kind as u32);
+        w.u32(self.dtis);
+        w.geometry(&self.geometry);
+        w.u64(self.pool_bytes);
+        self.args.iter().for_each(|a| w.u64(*a));
+        w.bytes
+    }
+
+    /// From what came.
+    pub fn from_bytes(bytes: &[u8]) -> Result<Self, MessageError> {
+        let bytes: &[u8; MESSAGE_BYTES] = bytes.try_into().map_err(|_| MessageError::Malformed)?;
+        let mut r = Reader { bytes, at: 0 };
+        if r.u32() != MAGIC {
+            return Err(MessageError::Malformed);
+        }
+        let version = r.u32();
+        if version != crate::VERSION {
+            return Err(MessageError::Version(version));
+        }
+        let kind = r.u32();
+        let kind = RequestKind::from_raw(kind).ok_or(MessageError::Unknown(kind))?;
+        let dtis = r.u32();
+        let geometry = r.geometry();
+        let pool_bytes = r.u64();
+        Ok(Self {
+            kind,
+            geometry,
+            dtis,
+            pool_bytes,
+            args: [r.u64(), r.u64(), r.u64()],
+        })
+    }
+}
+
+impl Reply {
+    /// A bare status.
+    pub const fn new(status: crate::Status) -> Self {
+        let request = Request::new(RequestKind::Stat);
+        Self {
+            status: status as u16,
+            geometry: request.geometry,
+            dtis: 0,
+            pool_bytes: 0,
+            epoch: 0,
+            args: [0; 3],
+        }
+    }
+
+    /// As it travels.
+    pub fn to_bytes(&self) -> [u8; MESSAGE_BYTES] {
+        let mut w = Writer {
+            bytes: [0; MESSAGE_BYTES],
+            at: 0,
+        };
+        w.u32(MAGIC);
+        w.u32(crate::VERSION);
+        w.u32(self.status as u32);
+        w.u32(self.dtis);
+        w.geometry(&self.geometry);
+        w.u64(self.pool_bytes);
+        w.u64(self.epoch);
+        self.args.iter().for_each(|a| w.u64(*a));
+        w.bytes
+    }
+
+    /// From what came.
+    pub fn from_bytes(bytes: &[u8]) -> Result<Self, MessageError> {
+        let bytes: &[u8; MESSAGE_BYTES] = bytes.try_into().map_err(|_| MessageError::Malformed)?;
+        let mut r = Reader { bytes, at: 0 };
+        if r.u32() != MAGIC {
+            return Err(MessageError::Malformed);
+        }
+        let version = r.u32();
+        if version != crate::VERSION {
+            return Err(MessageError::Version(version));
+        }
+        let status = r.u32() as u16;
+        let dtis = r.u32();
+        let geometry = r.geometry();
+        let pool_bytes = r.u64();
+        let epoch = r.u64();
+        Ok(Self {
+            status,
+            geometry,
+            dtis,
+            pool_bytes,
+            epoch,
+            args: [r.u64(), r.u64(), r.u64()],
+        })
+    }
+}
+
+const _: () = assert!(16 + 24 + 8 + 8 + 24 <= MESSAGE_BYTES);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_round_trip_and_strangers_are_refused() {
+        let geometry = Geometry {
+            engines: 1,
+            lanes: 2,
+            lane_order: 8,
+            evqs: 3,
+            evq_order: 9,
+            wait_cells: 4,
+        };
+        let request = Request {
+            geometry,
+            dtis: 9,
+            pool_bytes: 1 << 33,
+            args: [1, 2, 3],
+            ..Request::new(RequestKind::OpenUal)
+        };
+        let bytes = request.to_bytes();
+        assert_eq!(Request::from_bytes(&bytes), Ok(request));
+        assert_eq!(
+            Request::from_bytes(&bytes[1..]),
+            Err(MessageError::Malformed)
+        );
+        let mut other = bytes;
+        other[4] = 99;
+        assert_eq!(Request::from_bytes(&other), Err(MessageError::Version(99)));
+        let mut other = bytes;
+        other[8] = 77;
+        assert_eq!(Request::from_bytes(&other), Err(MessageError::Unknown(77)));
+        let reply = Reply {
+            geometry,
+            epoch: 5,
+            args: [7, 8, 9],
+            ..Reply::new(crate::Status::NoResources)
+        };
+        assert_eq!(Reply::from_bytes(&reply.to_bytes()), Ok(reply));
+    }
+}

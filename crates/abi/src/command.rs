@@ -1,0 +1,407 @@
+//! Commands: application to engine, one entry each, self-contained.
+//!
+//! ```text
+//!   word 0: mark | operation | flags | evq (EVQ_OF_DTI: the one named when the DTI was made)
+//!   word 1: DTI handle
+//!   word 2: cookie, given back in the completion, never looked at
+//!   words 3..8: body by operation
+//! ```
+//!
+//! Any lane of a UAL may post to any of its DTIs. Order on the lane is order on the wire. A command that is refused
+//! answers with an event of kind [`crate::EventKind::Completion`] and a [`crate::Status`], always; one that succeeds answers
+//! as its operation says.
+
+use crate::{Address, DtiHandle, Entry, Extent};
+
+/// In the `aux` field: events go to the queue that was named when the DTI was made.
+pub const EVQ_OF_DTI: u16 = 0xffff;
+
+/// Bytes that fit into an entry itself ([`flags::INLINE`]).
+pub const INLINE_MAX: usize = 32;
+
+/// The largest send that the engine copies ([`flags::COPY`]), in bytes.
+pub const COPY_MAX: u32 = 256;
+
+/// Chunk references in one [`Operation::ReturnChunks`].
+pub const RETURNS_MAX: usize = 9;
+
+/// What a command asks for. The body words are numbered from 0 (= word 3 of the entry).
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[repr(u8)]
+pub enum Operation {
+    /// Nothing; completes at once when [`flags::NOTIFY`] is set. Tells that everything before it has been read.
+    Nop = 0,
+    /// Make a stream DTI under the given handle. Body 0: RX EvQ (16 bits), TX EvQ (16 bits). Quiet when it succeeds.
+    CreateStream = 1,
+    /// Make a datagram DTI. Body as [`Operation::CreateStream`].
+    CreateDatagram = 2,
+    /// Bind to an address. Body 0..3: [`Address`] (port 0: any free one). Completes with the address in body 0..3.
+    Bind = 3,
+    /// Listen. Body 0: backlog (32 bits). Completes with the local address.
+    Listen = 4,
+    /// Accept one connection on the listener. Body 0: handle of the child, which must exist and be unconnected; receives may
+    /// have been posted on it. Answers with [`crate::EventKind::Accepted`] when a connection is there.
+    Accept = 5,
+    /// Connect. Body 0..3: peer's [`Address`]. Answers with [`crate::EventKind::Connected`].
+    Connect = 6,
+    /// Send. Body: [`Extent`] (2 words), or with [`flags::INLINE`] body 0: length, body 1..5: bytes; or with [`flags::LIST`] an
+    /// extent whose bytes are a list of extents (16 bytes each). Completes, when [`flags::NOTIFY`] is set, after the
+    /// peer has acknowledged every byte. Datagrams: body 2..5 is the destination's [`Address`] (NONE: the connected peer's).
+    Send = 7,
+    /// Post a buffer for received bytes. Body: [`Extent`]. Completes with [`crate::EventKind::ReceivedInto`]; with
+    /// [`flags::WAIT_ALL`] only when it is full, or the stream ended.
+    Receive = 8,
+    /// Give chunks back. Body 0 low byte: how many (at most [`RETURNS_MAX`]), body 0 high half: first reference; then two a
+    /// word. Each event of kind Received holds one reference to its chunk: a chunk named by two events goes back twice. Quiet.
+    ReturnChunks = 9,
+    /// End a direction. Body 0: [`shutdown`] bits. Sending: FIN after all queued data. With NOTIFY: completes when the FIN was acknowledged.
+    Shutdown = 10,
+    /// Close: queued data and FIN still go out; the handle is free for another use once [`crate::EventKind::Closed`] came.
+    Close = 11,
+    /// Reset the connection and drop everything queued. Answers with [`crate::EventKind::Closed`].
+    Abort = 12,
+    /// Cancel posted receives, accepts or a connect with this cookie (body 0). Each answers with [`crate::Status::Cancelled`].
+    Cancel = 13,
+    /// Set an option. Body 0: [`crate::command::Opt`], body 1: value. Quiet unless NOTIFY.
+    SetOption = 14,
+    /// Get an option. Body 0: option. Completes with the value in body 0.
+    GetOption = 15,
+    /// Give a region back. Body 0: region. Completes when the engine has let go of it.
+    Deregister = 16,
+}
+
+impl Operation {
+    /// From its number.
+    #[inline]
+    pub const fn from_raw(raw: u8) -> Option<Self> {
+        use Operation::*;
+        const ALL: [Operation; 17] = [
+            Nop,
+            CreateStream,
+            CreateDatagram,
+            Bind,
+            Listen,
+            Accept,
+            Connect,
+            Send,
+            Receive,
+            ReturnChunks,
+            Shutdown,
+            Close,
+            Abort,
+            Cancel,
+            SetOption,
+            GetOption,
+            Deregister,
+        ];
+        if (raw as usize) < ALL.len() {
+            Some(ALL[raw as usize])
+        } else {
+            None
+        }
+    }
+}
+
+/// Flags of a command.
+pub mod flags {
+    /// An event is wanted when the command is done (errors are reported without it as well).
+    pub const NOTIFY: u8 = 1 << 0;
+    /// Send: the data is in the entry.
+    pub const INLINE: u8 = 1 << 1;
+    /// Send: the engine copies the data now (at most [`super::COPY_MAX`] bytes); the memory may be used again once the command
+    /// was read, and the completion, if asked for, comes at once.
+    pub const COPY: u8 = 1 << 2;
+    /// Send: more follows (MSG_MORE): a last partial segment may wait.
+    pub const MORE: u8 = 1 << 3;
+    /// Send: the extent names a list of extents.
+    pub const LIST: u8 = 1 << 4;
+    /// Send: FIN after this data.
+    pub const FIN: u8 = 1 << 5;
+    /// Receive: complete only when full.
+    pub const WAIT_ALL: u8 = 1 << 6;
+}
+
+/// Directions for [`Operation::Shutdown`].
+pub mod shutdown {
+    /// No more will be received: what arrives is acknowledged and dropped.
+    pub const READ: u64 = 1;
+    /// No more will be sent: FIN.
+    pub const WRITE: u64 = 2;
+}
+
+/// Options of a DTI. Values are u64; times in microseconds unless said otherwise.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[repr(u8)]
+pub enum Opt {
+    /// 1: no Nagle delay (TCP_NODELAY).
+    NoDelay = 1,
+    /// 1: only full segments leave until it is 0 again (TCP_CORK).
+    Cork = 2,
+    /// Keepalive: 0 off, 1 on (SO_KEEPALIVE).
+    Keepalive = 3,
+    /// Idle time before the first probe.
+    KeepaliveIdle = 4,
+    /// Time between probes.
+    KeepaliveInterval = 5,
+    /// Probes before the connection is given up.
+    KeepaliveProbes = 6,
+    /// How long data may stay unacknowledged; 0: the engine's default (TCP_USER_TIMEOUT).
+    UserTimeout = 7,
+    /// Bytes of receive buffer at most; 0: auto-tuned (SO_RCVBUF).
+    ReceiveBuffer = 8,
+    /// Congestion control: 0 NewReno, 1 CUBIC.
+    Congestion = 9,
+    /// Close: u64::MAX off; else time for which data is kept trying before a reset; 0 resets at once (SO_LINGER).
+    Linger = 10,
+    /// 1: quick acknowledgements, no delay (TCP_QUICKACK).
+    QuickAck = 11,
+    /// Read only: address of this side is answered in body 0..3.
+    LocalAddress = 12,
+    /// Read only: address of the peer is answered in body 0..3.
+    PeerAddress = 13,
+}
+
+impl Opt {
+    /// From its number.
+    pub const fn from_raw(raw: u64) -> Option<Self> {
+        use Opt::*;
+        const ALL: [Opt; 13] = [
+            NoDelay,
+            Cork,
+            Keepalive,
+            KeepaliveIdle,
+            KeepaliveInterval,
+            KeepaliveProbes,
+            UserTimeout,
+            ReceiveBuffer,
+            Congestion,
+            Linger,
+            QuickAck,
+            LocalAddress,
+            PeerAddress,
+        ];
+        if raw >= 1 && raw as usize <= ALL.len() {
+            Some(ALL[raw as usize - 1])
+        } else {
+            None
+        }
+    }
+}
+
+/// A command, taken apart. Building and reading it are pure; [`Command::decode`] checks only what needs no table.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Command {
+    /// What to do.
+    pub operation: Operation,
+    /// [`flags`].
+    pub flags: u8,
+    /// Event queue for the answer, or [`EVQ_OF_DTI`].
+    pub evq: u16,
+    /// The DTI.
+    pub dti: DtiHandle,
+    /// Given back in the completion.
+    pub cookie: u64,
+    /// By operation.
+    pub body: [u64; 5],
+}
+
+impl Command {
+    /// A command with an empty body.
+    #[inline]
+    pub const fn new(operation: Operation, dti: DtiHandle, cookie: u64) -> Self {
+        Self {
+            operation,
+            flags: 0,
+            evq: EVQ_OF_DTI,
+            dti,
+            cookie,
+            body: [0; 5],
+        }
+    }
+
+    /// The same with flags added.
+    #[inline]
+    pub const fn with_flags(mut self, flags: u8) -> Self {
+        self.flags |= flags;
+        self
+    }
+
+    /// The same with an extent in body 0 and 1.
+    #[inline]
+    pub const fn with_extent(mut self, extent: Extent) -> Self {
+        [self.body[0], self.body[1]] = extent.to_words();
+        self
+    }
+
+    /// The same with an address in body `at`..`at + 3`; `at` is 0 or 2.
+    #[inline]
+    pub const fn with_address(mut self, at: usize, address: Address) -> Self {
+        let mut i = 0;
+        while i < 3 {
+            self.body[at + i] = address.0[i];
+            i += 1;
+        }
+        self
+    }
+
+    /// A send of up to [`INLINE_MAX`] bytes that travel in the entry; longer data is cut off there.
+    pub fn with_inline(mut self, data: &[u8]) -> Self {
+        let len = data.len().min(INLINE_MAX);
+        let mut bytes = [0u8; INLINE_MAX];
+        bytes[..len].copy_from_slice(&data[..len]);
+        self.flags |= flags::INLINE;
+        self.body[0] = len as u64;
+        for (word, chunk) in self.body[1..].iter_mut().zip(bytes.chunks_exact(8)) {
+            let mut eight = [0u8; 8];
+            eight.copy_from_slice(chunk);
+            *word = u64::from_ne_bytes(eight);
+        }
+        self
+    }
+
+    /// A [`Operation::ReturnChunks`] of at most [`RETURNS_MAX`] chunks; more are ignored.
+    pub fn return_chunks(chunks: &[u32]) -> Self {
+        let mut command = Self::new(Operation::ReturnChunks, DtiHandle::default(), 0);
+        let count = chunks.len().min(RETURNS_MAX);
+        command.body[0] = count as u64;
+        for (i, chunk) in chunks[..count].iter().enumerate() {
+            // Reference i lies in half i + 1, counted in 32-bit halves from the start of the body.
+            command.body[i.div_ceil(2)] |= (*chunk as u64) << (32 * ((i + 1) % 2));
+        }
+        command
+    }
+
+    /// The extent in body 0 and 1, unchecked.
+    #[inline]
+    pub const fn extent(&self) -> Extent {
+        Extent::from_words([self.body[0], self.body[1]])
+    }
+
+    /// The address in body `at`..`at + 3`; `at` is 0 or 2.
+    #[inline]
+    pub const fn address(&self, at: usize) -> Address {
+        Address([self.body[at], self.body[at + 1], self.body[at + 2]])
+    }
+
+    /// The inline bytes and how many of them count; a length beyond [`INLINE_MAX`] is refused.
+    pub fn inline(&self) -> Option<([u8; INLINE_MAX], usize)> {
+        let len = self.body[0];
+        if len > INLINE_MAX as u64 {
+            return None;
+        }
+        let mut bytes = [0u8; INLINE_MAX];
+        for (chunk, word) in bytes.chunks_exact_mut(8).zip(&self.body[1..]) {
+            chunk.copy_from_slice(&word.to_ne_bytes());
+        }
+        Some((bytes, len as usize))
+    }
+
+    /// The chunks that a [`Operation::ReturnChunks`] gives back (a count beyond [`RETURNS_MAX`] is cut).
+    pub fn returned_chunks(&self) -> impl Iterator<Item = u32> + use<> {
+        let body = self.body;
+        let count = ((body[0] as u8) as usize).min(RETURNS_MAX);
+        (0..count).map(move |i| (body[i.div_ceil(2)] >> (32 * ((i + 1) % 2))) as u32)
+    }
+
+    /// As an entry, without its mark.
+    #[inline]
+    pub const fn encode(&self) -> Entry {
+        let b = self.body;
+        Entry::new(
+            self.operation as u8,
+            self.flags,
+            self.evq,
+            [
+                self.dti.to_word(),
+                self.cookie,
+                b[0],
+                b[1],
+                b[2],
+                b[3],
+                b[4],
+            ],
+        )
+    }
+
+    /// From an entry that was copied out of shared memory. An unknown operation is returned as `Err` with the entry's
+    /// handle and cookie still readable there.
+    #[inline]
+    pub const fn decode(entry: &Entry) -> Option<Self> {
+        let Some(operation) = Operation::from_raw(entry.code()) else {
+            return None;
+        };
+        let w = &entry.0;
+        Some(Self {
+            operation,
+            flags: entry.flags(),
+            evq: entry.aux(),
+            dti: DtiHandle::from_word(w[1]),
+            cookie: w[2],
+            body: [w[3], w[4], w[5], w[6], w[7]],
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::RegionId;
+
+    const HANDLE: DtiHandle = DtiHandle {
+        index: 7,
+        generation: 9,
+    };
+
+    #[test]
+    fn commands_survive_the_entry() {
+        let extent = Extent {
+            region: RegionId(3),
+            len: 5,
+            offset: 1 << 40,
+        };
+        let command = Command::new(Operation::Send, HANDLE, 42)
+            .with_extent(extent)
+            .with_flags(flags::NOTIFY | flags::MORE);
+        let back = Command::decode(&command.encode().with_mark(77)).unwrap();
+        assert_eq!(back, command);
+        assert_eq!(back.extent(), extent);
+        assert_eq!(Command::decode(&Entry::new(17, 0, 0, [0; 7])), None);
+        assert_eq!(Command::decode(&Entry::new(255, 0, 0, [0; 7])), None);
+    }
+
+    #[test]
+    fn every_operation_has_its_number() {
+        for raw in 0..=16 {
+            assert_eq!(Operation::from_raw(raw).unwrap() as u8, raw);
+        }
+        for raw in 1..=13 {
+            assert_eq!(Opt::from_raw(raw).unwrap() as u64, raw);
+        }
+        assert_eq!(Opt::from_raw(0), None);
+        assert_eq!(Opt::from_raw(14), None);
+    }
+
+    #[test]
+    fn inline_data_and_returns() {
+        let data: Vec<u8> = (1..=32).collect();
+        for len in 0..=32 {
+            let command = Command::new(Operation::Send, HANDLE, 0).with_inline(&data[..len]);
+            let (bytes, n) = command.inline().unwrap();
+            assert_eq!(&bytes[..n], &data[..len]);
+        }
+        let mut hostile = Command::new(Operation::Send, HANDLE, 0).with_inline(&data);
+        hostile.body[0] = 33;
+        assert_eq!(hostile.inline(), None);
+
+        let chunks = [5, u32::MAX, 7, 8, 9, 10, 11, 12, 13];
+        for n in 0..=RETURNS_MAX {
+            let back: Vec<u32> = Command::return_chunks(&chunks[..n])
+                .returned_chunks()
+                .collect();
+            assert_eq!(back, chunks[..n]);
+        }
+        let mut hostile = Command::return_chunks(&chunks);
+        hostile.body[0] |= 0xff;
+        assert_eq!(hostile.returned_chunks().count(), RETURNS_MAX);
+    }
+}
