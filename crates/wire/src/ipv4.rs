@@ -98,6 +98,22 @@ impl Ipv4Header {
     /// Those of [`parse`](Self::parse) but `BadChecksum`.
     #[inline]
     pub fn parse_unverified(packet: &[u8]) -> Result<(Self, Range<usize>), ParseError> {
+        let (header, payload) = Self::parse_quoted(packet)?;
+        if packet.len() < payload.end {
+            return Err(ParseError::Truncated);
+        }
+        Ok((header, payload))
+    }
+
+    /// Like [`parse_unverified`](Self::parse_unverified), for a packet that is cut short, as ICMP errors quote it:
+    /// only the header must be there. The returned range is where the payload would lie; what there is of it goes from
+    /// `start` to `end` or to the end of `packet`, whichever comes first.
+    ///
+    /// # Errors
+    /// [`ParseError::Truncated`] if `packet` is shorter than the header, [`ParseError::BadVersion`],
+    /// [`ParseError::BadLength`] as for [`parse`](Self::parse).
+    #[inline]
+    pub fn parse_quoted(packet: &[u8]) -> Result<(Self, Range<usize>), ParseError> {
         let Some(h) = packet.first_chunk::<MIN_HEADER_LEN>() else {
             return Err(ParseError::Truncated);
         };
@@ -110,7 +126,7 @@ impl Ipv4Header {
         if payload.start < MIN_HEADER_LEN || payload.end < payload.start {
             return Err(ParseError::BadLength);
         }
-        if packet.len() < payload.end {
+        if packet.len() < payload.start {
             return Err(ParseError::Truncated);
         }
         let fragment = u16::from_be_bytes([h[6], h[7]]);

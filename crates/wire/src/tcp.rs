@@ -130,6 +130,36 @@ impl TcpHeader {
     }
 }
 
+/// What an ICMP error quotes of a segment: the first 8 bytes of its header are sure to be there (RFC 792), and tell which
+/// connection it was and where in the sequence space (RFC 5927 section 4).
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct QuotedSegment {
+    /// The port of the quoted segment's sender, that is ours.
+    pub src_port: u16,
+    /// The port of its receiver.
+    pub dst_port: u16,
+    /// SEG.SEQ.
+    pub seq: SeqNumber,
+}
+
+impl QuotedSegment {
+    /// Reads the start of a quoted segment.
+    ///
+    /// # Errors
+    /// [`ParseError::Truncated`] below 8 bytes.
+    #[inline]
+    pub fn parse(quoted: &[u8]) -> Result<Self, ParseError> {
+        let Some(&[s0, s1, d0, d1, n0, n1, n2, n3]) = quoted.first_chunk::<8>() else {
+            return Err(ParseError::Truncated);
+        };
+        Ok(Self {
+            src_port: u16::from_be_bytes([s0, s1]),
+            dst_port: u16::from_be_bytes([d0, d1]),
+            seq: SeqNumber(u32::from_be_bytes([n0, n1, n2, n3])),
+        })
+    }
+}
+
 /// Whether the checksum of a whole segment, header and payload, between these addresses is right.
 #[inline]
 pub fn verify_checksum_v4(src: Ipv4Addr, dst: Ipv4Addr, segment: &[u8]) -> bool {

@@ -31,15 +31,7 @@ impl UdpHeader {
     /// [`ParseError::BadLength`] if that field says less than 8.
     #[inline]
     pub fn parse(datagram: &[u8]) -> Result<(Self, Range<usize>), ParseError> {
-        let Some(&[s0, s1, d0, d1, l0, l1, c0, c1]) = datagram.first_chunk::<HEADER_LEN>() else {
-            return Err(ParseError::Truncated);
-        };
-        let header = Self {
-            src_port: u16::from_be_bytes([s0, s1]),
-            dst_port: u16::from_be_bytes([d0, d1]),
-            length: u16::from_be_bytes([l0, l1]),
-            checksum: u16::from_be_bytes([c0, c1]),
-        };
+        let header = Self::parse_quoted(datagram)?;
         let payload = HEADER_LEN..usize::from(header.length);
         if payload.end < HEADER_LEN {
             return Err(ParseError::BadLength);
@@ -48,6 +40,23 @@ impl UdpHeader {
             return Err(ParseError::Truncated);
         }
         Ok((header, payload))
+    }
+
+    /// Reads the header of a datagram that is cut short, as ICMP errors quote it; its length is not looked at.
+    ///
+    /// # Errors
+    /// [`ParseError::Truncated`] below 8 bytes.
+    #[inline]
+    pub fn parse_quoted(datagram: &[u8]) -> Result<Self, ParseError> {
+        let Some(&[s0, s1, d0, d1, l0, l1, c0, c1]) = datagram.first_chunk::<HEADER_LEN>() else {
+            return Err(ParseError::Truncated);
+        };
+        Ok(Self {
+            src_port: u16::from_be_bytes([s0, s1]),
+            dst_port: u16::from_be_bytes([d0, d1]),
+            length: u16::from_be_bytes([l0, l1]),
+            checksum: u16::from_be_bytes([c0, c1]),
+        })
     }
 
     /// Whether the checksum of this datagram, as parsed from the start of `datagram`, is right or absent.
