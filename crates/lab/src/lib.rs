@@ -1,1 +1,6 @@
-//! Load generators, baselines and experiments.
+//! Measuring: load generators, baselines, books of processor time, and experiments that put them together.
+#![forbid(unsafe_code)]
+
+pub mod accounting;
+pub mod cores;
+pub mod load;

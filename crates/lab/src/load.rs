@@ -1,0 +1,242 @@
+//! The load generator: closed or open loop over kernel sockets.
+//!
+//! One thread drives thousands of connections with level-triggered epoll, one `read` and one `write` per request, no allocation
+//! per request, and one look at the clock per answer. A closed loop keeps one request outstanding on every connection; an
+//! open loop sends at a rate of its own ([`arrivals`]) and counts latency from when a request was *due*.
+
+pub mod arrivals;
+pub mod latency;
+pub mod protocol;
+pub mod worker;
+
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+use serde::{Deserialize, Serialize};
+
+use crate::cores;
+use arrivals::Arrivals;
+use latency::{Latency, Recorder};
+use protocol::{Echo, Http, Protocol};
+use worker::{Counts, Orders, Window, Worker};
+
+/// What is asked.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Ask {
+    /// Messages of so many bytes, which come back.
+    Echo(usize),
+    /// `GET` of these paths in turn, over connections that stay.
+    Http(Vec<String>),
+}
+
+/// A load.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct LoadConfig {
+    /// Where to; connections take the addresses in turn.
+    pub targets: Vec<SocketAddr>,
+    /// What is asked.
+    pub ask: Ask,
+    /// Connections, over all threads.
+    pub connections: usize,
+    /// Threads.
+    pub threads: usize,
+    /// Processors to which the threads are bound in turn; none: unbound.
+    pub cores: Vec<usize>,
+    /// Closed or open loop.
+    pub arrivals: Arrivals,
+    /// Time before measuring begins.
+    pub warm_up: Duration,
+    /// Measured time.
+    pub measure: Duration,
+    /// Congestion control of the connections.
+    pub congestion: Option<String>,
+    /// Never sleep.
+    pub spin: bool,
+}
+
+impl LoadConfig {
+    /// One thread, closed loop, short: what tests and quick looks want.
+    pub fn closed(target: SocketAddr, ask: Ask, connections: usize) -> Self {
+        Self {
+            targets: vec![target],
+            ask,
+            connections,
+            threads: 1,
+            cores: Vec::new(),
+            arrivals: Arrivals::Closed,
+            warm_up: Duration::from_millis(200),
+            measure: Duration::from_secs(1),
+            congestion: None,
+            spin: false,
+        }
+    }
+}
+
+/// What came of a load.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct LoadReport {
+    /// Measured seconds.
+    pub seconds: f64,
+    /// Answers inside the measured time.
+    pub requests: u64,
+    /// Answers a second.
+    pub rate: f64,
+    /// Requests a second that were offered; none in a closed loop.
+    pub offered: Option<f64>,
+    /// Answers that said that something failed.
+    pub failed: u64,
+    /// Connections that broke and were made anew.
+    pub reconnects: u64,
+    /// Open loop: requests that were not even tried, because too many were waiting.
+    pub dropped: u64,
+    /// Open loop: requests that were not answered in time.
+    pub unanswered: u64,
+    /// Bytes received a second.
+    pub bytes_in: f64,
+    /// Bytes sent a second.
+    pub bytes_out: f64,
+    /// Latencies.
+    pub latency: Latency,
+}
+
+/// Moments of a load at which somebody else may want to do something (take a snapshot of the books).
+pub trait Milestones {
+    /// All connections are up; the load begins when this returns.
+    fn connected(&mut self) -> anyhow::Result<()>;
+    /// Measuring has just begun.
+    fn begun(&mut self) -> anyhow::Result<()>;
+    /// Measuring has just ended.
+    fn ended(&mut self) -> anyhow::Result<()>;
+}
+
+/// Nobody wants to know.
+pub struct Unwatched;
+
+impl Milestones for Unwatched {
+    fn connected(&mut self) -> anyhow::Result<()> {
+        Ok(())
+    }
+    fn begun(&mut self) -> anyhow::Result<()> {
+        Ok(())
+    }
+    fn ended(&mut self) -> anyhow::Result<()> {
+        Ok(())
+    }
+}
+
+/// Connects, loads and reports. Blocks for warm-up and measured time (an open loop for up to two seconds more).
+pub fn run(config: &LoadConfig, milestones: &mut dyn Milestones) -> anyhow::Result<LoadReport> {
+    match &config.ask {
+        Ask::Echo(bytes) => run_with(config, milestones, |_| Echo::new(*bytes)),
+        Ask::Http(paths) => {
+            let host = config
+                .targets
+                .first()
+                .map(|t| t.ip().to_string())
+                .unwrap_or_default();
+            run_with(config, milestones, |thread| {
+                Http::new(&host, paths, thread * 7919)
+            })
+        }
+    }
+}
+
+fn run_with<P>(
+    config: &LoadConfig,
+    milestones: &mut dyn Milestones,
+    protocol: impl Fn(usize) -> P,
+) -> anyhow::Result<LoadReport>
+where
+    P: Protocol + Send,
+    P::State: Send,
+{
+    let threads = config.threads.max(1);
+    let mut workers = Vec::with_capacity(threads);
+    for thread in 0..threads {
+        workers.push(Worker::connect(
+            orders(config, thread, threads),
+            protocol(thread),
+        )?);
+    }
+    milestones.connected()?;
+    let start = Instant::now();
+    let begin = start + config.warm_up;
+    let window = Window {
+        start,
+        begin,
+        end: begin + config.measure,
+    };
+    let counts = std::thread::scope(|scope| -> anyhow::Result<Vec<Counts>> {
+        let mut handles = Vec::with_capacity(threads);
+        for (number, worker) in workers.into_iter().enumerate() {
+            let core = config
+                .cores
+                .get(number % config.cores.len().max(1))
+                .copied();
+            let run = move || {
+                core.map(cores::pin).transpose()?;
+                worker.run(window)
+            };
+            let name = format!("load-{number}");
+            handles.push(
+                std::thread::Builder::new()
+                    .name(name)
+                    .spawn_scoped(scope, run)?,
+            );
+        }
+        sleep_until(window.begin);
+        milestones.begun()?;
+        sleep_until(window.end);
+        milestones.ended()?;
+        let join = |handle: std::thread::ScopedJoinHandle<'_, anyhow::Result<Counts>>| {
+            handle
+                .join()
+                .map_err(|_| anyhow::anyhow!("a load thread panicked"))?
+        };
+        handles.into_iter().map(join).collect()
+    })
+    .context("load")?;
+    Ok(report(config, &counts))
+}
+
+fn orders(config: &LoadConfig, thread: usize, threads: usize) -> Orders {
+    let connections =
+        config.connections / threads + usize::from(thread < config.connections % threads);
+    Orders {
+        targets: config.targets.clone(),
+        connections,
+        arrivals: config.arrivals.share(thread as u64, threads as u64),
+        congestion: config.congestion.clone(),
+        spin: config.spin,
+    }
+}
+
+fn sleep_until(instant: Instant) {
+    std::thread::sleep(instant.saturating_duration_since(Instant::now()));
+}
+
+fn report(config: &LoadConfig, counts: &[Counts]) -> LoadReport {
+    let seconds = config.measure.as_secs_f64();
+    let sum = |field: fn(&Counts) -> u64| counts.iter().map(field).sum::<u64>();
+    let mut latency = Recorder::new();
+    counts.iter().for_each(|c| latency.merge(&c.latency));
+    let requests = sum(|c| c.completed);
+    LoadReport {
+        seconds,
+        requests,
+        rate: requests as f64 / seconds,
+        offered: config.arrivals.rate(),
+        failed: sum(|c| c.failed),
+        reconnects: sum(|c| c.reconnects),
+        dropped: sum(|c| c.dropped),
+        unanswered: sum(|c| c.unanswered),
+        bytes_in: sum(|c| c.bytes_in) as f64 / seconds,
+        bytes_out: sum(|c| c.bytes_out) as f64 / seconds,
+        latency: latency.summary(),
+    }
+}
+
+#[cfg(test)]
+mod tests;
