@@ -1,0 +1,206 @@
+//! The kernel of this machine as the peer, through a TAP device.
+//!
+//! Every frame carries the virtio-net header, so that checksums are left to whoever needs them (mostly nobody) and TCP
+//! goes in super-segments of up to 64 KiB both ways. Two ways to do the I/O, [`TapIo`], are measured in
+//! `docs/tap-io.md`.
+//!
+//! The device exists as long as the [`Tap`]: it is not persistent. Its host side is configured by
+//! [`Tap::create`]; our side is nothing but frames, and [`TapConfig::mac`] is ours, not the host side's.
+
+mod memory;
+mod readwrite;
+mod setup;
+#[allow(unsafe_code)]
+mod sys;
+mod vnet;
+
+use std::net::IpAddr;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use sidecore_wire::MacAddress;
+
+pub use setup::DeviceDrops;
+
+use crate::{Caps, Nic, NicCounters, NicError, RxBurst, RxFrame, TxFrame};
+use readwrite::ReadWrite;
+
+/// Payload bytes of the largest super-segment: what an IPv4 packet holds beside the largest headers.
+const TSO_MAX: u32 = 65_535 - 60 - 60;
+
+/// How frames cross between the driver and the kernel.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum TapIo {
+    /// A `read` and a `writev` for each frame.
+    #[default]
+    ReadWrite,
+}
+
+/// What [`Tap::create`] makes. Start from [`TapConfig::default`].
+#[derive(Clone, Debug)]
+pub struct TapConfig {
+    /// The interface's name on the host side: 1 to 15 bytes.
+    pub name: String,
+    /// The station address of **our** side, which [`Caps::mac`] tells. The kernel chooses the host side's.
+    pub mac: MacAddress,
+    /// Largest IP packet in bytes, 576 to 65 521.
+    pub mtu: u16,
+    /// Addresses of the host side with their prefix lengths.
+    pub host_addresses: Vec<(IpAddr, u8)>,
+    /// Puts the host side into this named network namespace (`ip netns add NAME`); `None`: the caller's own.
+    pub netns: Option<String>,
+    /// Frames that wait on their way to us before the kernel drops them (the interface's `txqueuelen`).
+    pub queue_len: u32,
+    /// Sets `IFF_NAPI`: the kernel receives our frames in its NAPI context, with GRO, which can be a thread of its own
+    /// (`/sys/class/net/NAME/threaded`), and not inside our write.
+    pub napi: bool,
+    /// Checksum and segmentation offload, both ways. Off: every frame is complete and at most an MTU long, as a program
+    /// needs that passes frames on to another device.
+    pub offload: bool,
+    /// How frames cross.
+    pub mode: TapIo,
+}
+
+impl Default for TapConfig {
+    /// `sidecore0`, MTU 1500, a queue of 10 000 frames, with offload, without NAPI, no addresses.
+    fn default() -> Self {
+        Self {
+            name: "sidecore0".into(),
+            mac: MacAddress([0x02, 0x5c, 0, 0, 0, 2]),
+            mtu: 1500,
+            host_addresses: Vec::new(),
+            netns: None,
+            queue_len: 10_000,
+            napi: false,
+            offload: true,
+            mode: TapIo::default(),
+        }
+    }
+}
+
+/// A TAP device. The host side vanishes when this is dropped.
+pub struct Tap {
+    caps: Caps,
+    counters: NicCounters,
+    device: setup::Device,
+    io: Io,
+    fd: OwnedFd,
+}
+
+enum Io {
+    ReadWrite(ReadWrite),
+}
+
+impl Tap {
+    /// Makes the device, configures its host side and brings it up. Blocks for some milliseconds.
+    ///
+    /// # Errors
+    ///
+    /// See [`NicError`]: a name that is in use or impossible, no permission, no `/dev/net/tun`, no such namespace.
+    pub fn create(config: TapConfig) -> Result<Self, NicError> {
+        setup::check(&config)?;
+        let (fd, device) = setup::open(&config)?;
+        let io = match config.mode {
+            TapIo::ReadWrite => ReadWrite::new().map(Io::ReadWrite),
+        };
+        let io = io.map_err(|source| NicError::System {
+            what: format!("memory for the frames of {}", config.name),
+            source,
+        })?;
+        Ok(Self {
+            caps: Caps {
+                mac: config.mac,
+                mtu: config.mtu,
+                tso_max: if config.offload { TSO_MAX } else { 0 },
+                tx_checksum: true,
+                max_fragments: sys::FRAGMENTS_MAX,
+            },
+            counters: NicCounters::default(),
+            device,
+            io,
+            fd,
+        })
+    }
+
+    /// The interface's name.
+    pub fn name(&self) -> &str {
+        &self.device.name
+    }
+
+    /// What the kernel dropped at this device, both ways, since it was made. Reads a file: not for the packet path.
+    ///
+    /// # Errors
+    ///
+    /// The interface's statistics cannot be read, because someone removed or moved it.
+    pub fn device_drops(&self) -> Result<DeviceDrops, NicError> {
+        self.device.drops()
+    }
+}
+
+impl Nic for Tap {
+    #[inline]
+    fn caps(&self) -> &Caps {
+        &self.caps
+    }
+
+    #[inline]
+    fn receive(&mut self, burst: &mut RxBurst) -> usize {
+        match &mut self.io {
+            Io::ReadWrite(io) => io.receive(self.fd.as_fd(), burst, &mut self.counters),
+        }
+    }
+
+    #[inline]
+    fn frame(&self, frame: &RxFrame) -> &[u8] {
+        match &self.io {
+            Io::ReadWrite(io) => io.frame(frame),
+        }
+    }
+
+    #[inline]
+    fn release(&mut self, burst: &mut RxBurst) {
+        match &mut self.io {
+            Io::ReadWrite(io) => io.release(burst),
+        }
+    }
+
+    #[inline]
+    fn has_room(&self) -> bool {
+        match &self.io {
+            // The kernel takes a frame at once, or drops it and says so.
+            Io::ReadWrite(_) => true,
+        }
+    }
+
+    #[inline]
+    fn submit(&mut self, frame: &TxFrame<'_>) {
+        if !frame.is_sound(self.caps.max_fragments) {
+            self.counters.tx_dropped_invalid += 1;
+            return;
+        }
+        match &mut self.io {
+            Io::ReadWrite(io) => io.submit(self.fd.as_fd(), frame, &mut self.counters),
+        }
+    }
+
+    #[inline]
+    fn flush(&mut self) {
+        match &mut self.io {
+            Io::ReadWrite(_) => {}
+        }
+    }
+
+    #[inline]
+    fn in_flight(&self) -> bool {
+        match &self.io {
+            Io::ReadWrite(_) => false,
+        }
+    }
+
+    fn sleep_fd(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.fd.as_fd())
+    }
+
+    fn counters(&self) -> &NicCounters {
+        &self.counters
+    }
+}

@@ -1,0 +1,104 @@
+//! The TAP driver against the kernel of this machine.
+
+mod common;
+
+use std::net::UdpSocket;
+use std::time::Duration;
+
+use common::{HOST, OUR_MAC, OURS, isolated, receive_until, udp_answer_header};
+use sidecore_nic::{MemRef, Nic, NicError, Tap, TapConfig, TapIo, TxFrame};
+
+fn config(mode: TapIo) -> TapConfig {
+    TapConfig {
+        name: "tap-test".into(),
+        mac: OUR_MAC,
+        host_addresses: vec![(HOST.into(), 24)],
+        mode,
+        ..TapConfig::default()
+    }
+}
+
+fn udp_both_ways(mode: TapIo, napi: bool) {
+    let mut tap = Tap::create(TapConfig {
+        napi,
+        ..config(mode)
+    })
+    .unwrap();
+    assert_eq!(tap.caps().mac, OUR_MAC);
+    let socket = UdpSocket::bind((HOST, 0)).unwrap();
+    socket
+        .set_read_timeout(Some(Duration::from_secs(2)))
+        .unwrap();
+    for len in [1usize, 30, 700, 1472] {
+        let question: Vec<u8> = (0..len).map(|i| i as u8).collect();
+        socket.send_to(&question, (OURS, 7)).unwrap();
+        let frame = receive_until(&mut tap, |bytes, valid, _| {
+            let ours = bytes[23] == 17 && bytes[36..38] == [0, 7];
+            ours.then(|| (bytes.to_vec(), valid))
+        });
+        assert!(frame.1, "the kernel leaves the checksum to the device");
+        assert_eq!(frame.0[42..], question);
+
+        let pieces = [
+            &question[..len / 3],
+            &question[len / 3..len / 2],
+            &question[len / 2..],
+        ];
+        let pieces = pieces.map(MemRef::from_bytes);
+        tap.submit(&TxFrame {
+            header: &udp_answer_header(&frame.0, len),
+            payload: &pieces,
+            payload_len: len as u32,
+            checksum: Some((34, 6)),
+            segment_size: 0,
+        });
+        tap.flush();
+        let mut answer = [0; 2000];
+        let (n, from) = socket.recv_from(&mut answer).unwrap();
+        assert_eq!(from, (OURS, 7).into());
+        assert_eq!(answer[..n], question);
+    }
+    while tap.in_flight() {
+        tap.flush();
+    }
+    let counters = tap.counters();
+    assert!(counters.rx_frames >= 5 && counters.tx_frames >= 5);
+    assert_eq!(counters.tx_dropped() + counters.rx_dropped(), 0);
+}
+
+#[test]
+fn udp_by_read_and_write() {
+    isolated("udp_by_read_and_write", || {
+        udp_both_ways(TapIo::ReadWrite, false)
+    });
+}
+
+#[test]
+fn udp_by_read_and_write_with_napi() {
+    isolated("udp_by_read_and_write_with_napi", || {
+        udp_both_ways(TapIo::ReadWrite, true)
+    });
+}
+
+#[test]
+fn a_name_in_use_is_told_and_freed_on_drop() {
+    isolated("a_name_in_use_is_told_and_freed_on_drop", || {
+        let first = Tap::create(config(TapIo::ReadWrite)).unwrap();
+        let second = Tap::create(config(TapIo::ReadWrite)).err().unwrap();
+        assert!(matches!(second, NicError::NameInUse(_)), "{second}");
+        assert!(!second.to_string().contains('\n'));
+        drop(first);
+        assert!(Tap::create(config(TapIo::ReadWrite)).is_ok());
+    });
+}
+
+#[test]
+fn a_missing_namespace_is_told() {
+    let missing = Tap::create(TapConfig {
+        netns: Some("sidecore-no-such-namespace".into()),
+        ..TapConfig::default()
+    });
+    let error = missing.err().unwrap();
+    assert!(matches!(error, NicError::NoNamespace { .. }), "{error}");
+    assert!(error.to_string().contains("ip netns add"));
+}
