@@ -1,4 +1,5 @@
-//! Speed of the Internet checksum at the sizes that matter: a small frame, a full one, a super-segment.
+//! Speed of the Internet checksum at the sizes that matter: a small frame, a full one, a
+//! super-segment.
 
 use divan::counter::BytesCount;
 use divan::{Bencher, black_box};

@@ -35,12 +35,12 @@ pub struct ArpPacket {
 }
 
 impl ArpPacket {
-    /// Reads an ARP packet: an Ethernet frame's payload, with or without padding behind it. The returned offset is
-    /// that of the padding.
+    /// Reads an ARP packet: an Ethernet frame's payload, with or without padding behind it. The
+    /// returned offset is that of the padding.
     ///
     /// # Errors
-    /// [`ParseError::Truncated`] below 28 bytes; [`ParseError::Unsupported`] for other hardware, other protocols and
-    /// operations other than request and reply.
+    /// [`ParseError::Truncated`] below 28 bytes; [`ParseError::Unsupported`] for other hardware,
+    /// other protocols and operations other than request and reply.
     #[inline]
     pub fn parse(packet: &[u8]) -> Result<(Self, usize), ParseError> {
         let Some(p) = packet.first_chunk::<PACKET_LEN>() else {
@@ -71,7 +71,8 @@ impl ArpPacket {
         PACKET_LEN
     }
 
-    /// Writes the packet at the start of `buf` and returns its length. Padding the frame to 60 bytes is the driver's.
+    /// Writes the packet at the start of `buf` and returns its length. Padding the frame to 60
+    /// bytes is the driver's.
     ///
     /// # Panics
     /// If `buf` is shorter than 28 bytes.

@@ -4,9 +4,9 @@ use core::net::{Ipv4Addr, Ipv6Addr};
 
 /// Adds `data` to a partial sum.
 ///
-/// `initial` is an earlier result of this function, of a `pseudo_*` function, or 0; it may be folded or not. The
-/// result is not folded. An odd last byte counts as if a zero byte followed, so only the last of several pieces may
-/// have an odd length; for other pieces use [`Accumulator`].
+/// `initial` is an earlier result of this function, of a `pseudo_*` function, or 0; it may be
+/// folded or not. The result is not folded. An odd last byte counts as if a zero byte followed, so
+/// only the last of several pieces may have an odd length; for other pieces use [`Accumulator`].
 #[inline]
 pub fn sum(data: &[u8], initial: u32) -> u32 {
     fold32(initial) + u32::from(fold64(sum_native(data)).to_be())
@@ -27,8 +27,9 @@ pub const fn complement(sum: u32) -> u16 {
 
 /// The partial sum of an IPv4 pseudo-header (RFC 9293 section 3.1, RFC 768).
 ///
-/// `len` is the length of the transport header and payload in bytes; for a segment that a device will cut into
-/// several, pass 0 and let the device add each length, or the whole length, as the device asks.
+/// `len` is the length of the transport header and payload in bytes; for a segment that a device
+/// will cut into several, pass 0 and let the device add each length, or the whole length, as the
+/// device asks.
 #[inline]
 pub const fn pseudo_v4(src: Ipv4Addr, dst: Ipv4Addr, protocol: u8, len: u32) -> u32 {
     let src = u32::from_be_bytes(src.octets());
@@ -49,12 +50,14 @@ pub fn pseudo_v6(src: Ipv6Addr, dst: Ipv6Addr, next_header: u8, len: u32) -> u32
     words.map(u32::from).sum::<u32>() + u32::from(next_header) + (len >> 16) + (len & 0xffff)
 }
 
-/// Bytes that are copied before they are summed: even, and small enough that they are still in the first-level cache.
+/// Bytes that are copied before they are summed: even, and small enough that they are still in the
+/// first-level cache.
 const COPY_BLOCK: usize = 8 << 10;
 
 /// Copies `src` to `dst` and adds it to a partial sum in the same pass.
 ///
-/// The two have the same length; in a release build the shorter length is taken if they do not. Otherwise like [`sum`].
+/// The two have the same length; in a release build the shorter length is taken if they do not.
+/// Otherwise like [`sum`].
 #[inline]
 pub fn copy_and_sum(dst: &mut [u8], src: &[u8], initial: u32) -> u32 {
     debug_assert_eq!(dst.len(), src.len());
@@ -68,7 +71,8 @@ pub fn copy_and_sum(dst: &mut [u8], src: &[u8], initial: u32) -> u32 {
     })
 }
 
-/// A checksum field after one 16-bit word under it changed from `old` to `new` (RFC 1624 equation 3).
+/// A checksum field after one 16-bit word under it changed from `old` to `new` (RFC 1624 equation
+/// 3).
 #[inline]
 pub const fn update16(checksum: u16, old: u16, new: u16) -> u16 {
     complement(!checksum as u32 + !old as u32 + new as u32)
@@ -97,11 +101,13 @@ impl Accumulator {
         self.add_sum(sum(piece, 0), piece.len());
     }
 
-    /// Adds a piece that was summed elsewhere, as by [`copy_and_sum`] from 0; `len` is its length in bytes.
+    /// Adds a piece that was summed elsewhere, as by [`copy_and_sum`] from 0; `len` is its length
+    /// in bytes.
     #[inline]
     pub fn add_sum(&mut self, piece_sum: u32, len: usize) {
         let folded = fold(piece_sum);
-        // RFC 1071 2(B): a piece that starts at an odd offset has its bytes in the other halves of the words.
+        // RFC 1071 2(B): a piece that starts at an odd offset has its bytes in the other halves of
+        // the words.
         let aligned = if self.odd {
             folded.swap_bytes()
         } else {
@@ -139,10 +145,12 @@ const LANES: usize = STEP / 4;
 /// Steps after which a 32-bit lane of 16-bit halves could overflow.
 const STEPS_PER_BLOCK: usize = 1 << 16;
 
-/// The sum of the bytes as words of this machine's byte order, in a form that [`fold64`] brings down to 16 bits.
+/// The sum of the bytes as words of this machine's byte order, in a form that [`fold64`] brings
+/// down to 16 bits.
 ///
-/// RFC 1071 2(B): the sum is the same in either byte order but for a swap of the result's bytes. And 2(C): words of
-/// any multiple of 16 bits may be added, as long as the carries come back in at the bottom.
+/// RFC 1071 2(B): the sum is the same in either byte order but for a swap of the result's bytes.
+/// And 2(C): words of any multiple of 16 bits may be added, as long as the carries come back in at
+/// the bottom.
 #[inline]
 fn sum_native(data: &[u8]) -> u64 {
     if data.len() < VECTORS_FROM {
@@ -162,10 +170,10 @@ fn sum_long(data: &[u8]) -> u64 {
 
 /// The sum of at most [`STEPS_PER_BLOCK`] steps: at most 2^37.
 ///
-/// A loop of its own, with nothing else in the function, since that is what LLVM turns into vector instructions. A
-/// lane sums its 32-bit words twice: the words themselves modulo 2^32, and their upper halves exactly. The sum of the
-/// lower halves is then exact too, being the difference modulo 2^32; that is one operation less per word than
-/// to sum both halves apart.
+/// A loop of its own, with nothing else in the function, since that is what LLVM turns into vector
+/// instructions. A lane sums its 32-bit words twice: the words themselves modulo 2^32, and their
+/// upper halves exactly. The sum of the lower halves is then exact too, being the difference modulo
+/// 2^32; that is one operation less per word than to sum both halves apart.
 #[inline(never)]
 fn sum_block(steps: &[[u8; STEP]]) -> u64 {
     let mut words = [0u32; LANES];

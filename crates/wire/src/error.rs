@@ -12,11 +12,13 @@ pub enum ParseError {
     Truncated,
     /// The version field is not the one of this protocol.
     BadVersion,
-    /// A length field contradicts itself (a header length below the minimum, a total length below the header's).
+    /// A length field contradicts itself (a header length below the minimum, a total length below
+    /// the header's).
     BadLength,
     /// The checksum does not match.
     BadChecksum,
-    /// Well-formed, but a variant that this stack does not speak (VLAN tags, ARP for other link layers).
+    /// Well-formed, but a variant that this stack does not speak (VLAN tags, ARP for other link
+    /// layers).
     Unsupported,
     /// A field has a value that its specification forbids.
     Malformed,

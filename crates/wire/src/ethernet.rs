@@ -23,16 +23,18 @@ pub struct EthernetHeader {
     pub dst: MacAddress,
     /// From whom.
     pub src: MacAddress,
-    /// What the payload is: one of the `ETHERTYPE_*`, or a number that means nothing here. Below 0x0600 it is an
-    /// IEEE 802.3 length.
+    /// What the payload is: one of the `ETHERTYPE_*`, or a number that means nothing here. Below
+    /// 0x0600 it is an IEEE 802.3 length.
     pub ethertype: u16,
 }
 
 impl EthernetHeader {
-    /// Reads the header of a frame (without preamble and check sequence); the payload starts at the returned offset.
+    /// Reads the header of a frame (without preamble and check sequence); the payload starts at the
+    /// returned offset.
     ///
     /// # Errors
-    /// [`ParseError::Truncated`] below 14 bytes; [`ParseError::Unsupported`] if the frame has a VLAN tag.
+    /// [`ParseError::Truncated`] below 14 bytes; [`ParseError::Unsupported`] if the frame has a
+    /// VLAN tag.
     #[inline]
     pub fn parse(frame: &[u8]) -> Result<(Self, usize), ParseError> {
         let Some(&[d0, d1, d2, d3, d4, d5, s0, s1, s2, s3, s4, s5, t0, t1]) =

@@ -22,7 +22,8 @@ const ECHO_REQUEST: u8 = 8;
 const TIME_EXCEEDED: u8 = 11;
 const PARAMETER_PROBLEM: u8 = 12;
 
-/// An ICMP message's header. Of errors, the data that follows is the start of the packet that caused them.
+/// An ICMP message's header. Of errors, the data that follows is the start of the packet that
+/// caused them.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Icmpv4 {
     /// Echo request: whoever gets it answers with the same data.
@@ -43,7 +44,8 @@ pub enum Icmpv4 {
     DestinationUnreachable {
         /// Why: one of the `UNREACHABLE_*`, or another.
         code: u8,
-        /// With code 4, the largest packet in bytes that the next hop takes (RFC 1191); 0 if the router does not say.
+        /// With code 4, the largest packet in bytes that the next hop takes (RFC 1191); 0 if the
+        /// router does not say.
         next_hop_mtu: u16,
     },
     /// A packet's time to live ran out (code 0) or that of its fragments' reassembly (code 1).
@@ -63,8 +65,8 @@ pub enum Icmpv4 {
 }
 
 impl Icmpv4 {
-    /// Reads a message, that is the whole payload of an IPv4 packet, and verifies its checksum; the data starts at
-    /// the returned offset.
+    /// Reads a message, that is the whole payload of an IPv4 packet, and verifies its checksum; the
+    /// data starts at the returned offset.
     ///
     /// # Errors
     /// [`ParseError::Truncated`] below 8 bytes, [`ParseError::BadChecksum`].
@@ -98,7 +100,8 @@ impl Icmpv4 {
         Ok((parsed, HEADER_LEN))
     }
 
-    /// Whether this message reports an error: such a message is never answered by another (RFC 1122 section 3.2.2).
+    /// Whether this message reports an error: such a message is never answered by another (RFC 1122
+    /// section 3.2.2).
     #[inline]
     pub const fn is_error(&self) -> bool {
         match self {
@@ -118,7 +121,8 @@ impl Icmpv4 {
         HEADER_LEN
     }
 
-    /// Writes the message with its data and checksum at the start of `buf` and returns its length, `8 + data.len()`.
+    /// Writes the message with its data and checksum at the start of `buf` and returns its length,
+    /// `8 + data.len()`.
     ///
     /// # Panics
     /// If `buf` is shorter than that.

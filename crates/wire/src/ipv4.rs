@@ -47,12 +47,14 @@ pub struct Ipv4Header {
     pub src: Ipv4Addr,
     /// To whom.
     pub dst: Ipv4Addr,
-    /// Length of the header in bytes with options, as parsed (20..=60). [`emit`](Self::emit) writes 20.
+    /// Length of the header in bytes with options, as parsed (20..=60). [`emit`](Self::emit) writes
+    /// 20.
     pub header_len: u8,
 }
 
 impl Ipv4Header {
-    /// A header for a datagram of our own: DF set, default TTL, identification 0 (RFC 6864 section 4.1).
+    /// A header for a datagram of our own: DF set, default TTL, identification 0 (RFC 6864 section
+    /// 4.1).
     #[inline]
     pub const fn new(src: Ipv4Addr, dst: Ipv4Addr, protocol: u8) -> Self {
         Self {
@@ -70,13 +72,13 @@ impl Ipv4Header {
         }
     }
 
-    /// Reads a header and verifies its checksum; the payload lies in the returned range of `packet`, which ends where
-    /// the header says: bytes behind it are the link's padding.
+    /// Reads a header and verifies its checksum; the payload lies in the returned range of
+    /// `packet`, which ends where the header says: bytes behind it are the link's padding.
     ///
     /// # Errors
     /// [`ParseError::Truncated`] if `packet` is shorter than the header or than the total length,
-    /// [`ParseError::BadVersion`], [`ParseError::BadLength`] if the header length is below 20 or above the total
-    /// length, [`ParseError::BadChecksum`].
+    /// [`ParseError::BadVersion`], [`ParseError::BadLength`] if the header length is below 20 or
+    /// above the total length, [`ParseError::BadChecksum`].
     #[inline]
     pub fn parse(packet: &[u8]) -> Result<(Self, Range<usize>), ParseError> {
         let (header, payload) = Self::parse_unverified(packet)?;
@@ -91,8 +93,8 @@ impl Ipv4Header {
         Ok((header, payload))
     }
 
-    /// Like [`parse`](Self::parse), for frames whose header checksum the device vouches for or that never left this
-    /// machine: the checksum is not looked at.
+    /// Like [`parse`](Self::parse), for frames whose header checksum the device vouches for or that
+    /// never left this machine: the checksum is not looked at.
     ///
     /// # Errors
     /// Those of [`parse`](Self::parse) but `BadChecksum`.
@@ -105,13 +107,14 @@ impl Ipv4Header {
         Ok((header, payload))
     }
 
-    /// Like [`parse_unverified`](Self::parse_unverified), for a packet that is cut short, as ICMP errors quote it:
-    /// only the header must be there. The returned range is where the payload would lie; what there is of it goes from
-    /// `start` to `end` or to the end of `packet`, whichever comes first.
+    /// Like [`parse_unverified`](Self::parse_unverified), for a packet that is cut short, as ICMP
+    /// errors quote it: only the header must be there. The returned range is where the payload
+    /// would lie; what there is of it goes from `start` to `end` or to the end of `packet`,
+    /// whichever comes first.
     ///
     /// # Errors
-    /// [`ParseError::Truncated`] if `packet` is shorter than the header, [`ParseError::BadVersion`],
-    /// [`ParseError::BadLength`] as for [`parse`](Self::parse).
+    /// [`ParseError::Truncated`] if `packet` is shorter than the header,
+    /// [`ParseError::BadVersion`], [`ParseError::BadLength`] as for [`parse`](Self::parse).
     #[inline]
     pub fn parse_quoted(packet: &[u8]) -> Result<(Self, Range<usize>), ParseError> {
         let Some(h) = packet.first_chunk::<MIN_HEADER_LEN>() else {
@@ -165,11 +168,12 @@ impl Ipv4Header {
         MIN_HEADER_LEN
     }
 
-    /// Writes a header without options for a payload of `payload_len` bytes, with its checksum, at the start of `buf`
-    /// and returns its length, 20. `total_len` and `header_len` of `self` are not looked at; of the fragment offset
-    /// the lower three bits are lost.
+    /// Writes a header without options for a payload of `payload_len` bytes, with its checksum, at
+    /// the start of `buf` and returns its length, 20. `total_len` and `header_len` of `self` are
+    /// not looked at; of the fragment offset the lower three bits are lost.
     ///
-    /// A payload beyond 65515 bytes does not fit into a datagram; its total length is written as 65535.
+    /// A payload beyond 65515 bytes does not fit into a datagram; its total length is written as
+    /// 65535.
     ///
     /// # Panics
     /// If `buf` is shorter than 20 bytes.

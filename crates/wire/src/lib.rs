@@ -2,14 +2,14 @@
 //!
 //! # Shape of every module
 //!
-//! A header is parsed **once** into a small `Copy` value ([`tcp::TcpHeader`], [`ipv4::Ipv4Header`], …) and everything
-//! above works on values: `parse(&[u8])` gives the value and where its payload lies, `emit(&self, &mut [u8])` writes
-//! it and gives the number of bytes written.
+//! A header is parsed **once** into a small `Copy` value ([`tcp::TcpHeader`], [`ipv4::Ipv4Header`],
+//! …) and everything above works on values: `parse(&[u8])` gives the value and where its payload
+//! lies, `emit(&self, &mut [u8])` writes it and gives the number of bytes written.
 //!
-//! * `parse` takes bytes from the network. It never panics, whatever the bytes; what it refuses, it names
-//!   ([`ParseError`]).
-//! * `emit` takes a buffer of the caller. It panics if that buffer is shorter than the value's `len()`: that is a
-//!   mistake of the program and cannot be caused by a peer.
+//! * `parse` takes bytes from the network. It never panics, whatever the bytes; what it refuses, it
+//!   names ([`ParseError`]).
+//! * `emit` takes a buffer of the caller. It panics if that buffer is shorter than the value's
+//!   `len()`: that is a mistake of the program and cannot be caused by a peer.
 //!
 //! Nothing here allocates, blocks, or keeps a reference to the bytes it was given.
 

@@ -13,8 +13,9 @@ use core::ops::{Add, AddAssign, Sub};
 ///     before (self - other ≥ 2^31)
 /// ```
 ///
-/// On a circle there is no order, only "before" and "after" seen from a point not more than half the circle away;
-/// so this type has no `Ord`, and comparing with `<` does not compile. All arithmetic is modulo 2^32.
+/// On a circle there is no order, only "before" and "after" seen from a point not more than half
+/// the circle away; so this type has no `Ord`, and comparing with `<` does not compile. All
+/// arithmetic is modulo 2^32.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 #[repr(transparent)]
 pub struct SeqNumber(pub u32);
@@ -26,7 +27,8 @@ pub struct SeqNumber(pub u32);
 impl SeqNumber {
     /// Strictly before `other`: `(self - other)` is negative as a 32-bit number.
     ///
-    /// Two points exactly 2^31 apart are each before the other; no window of TCP is that large (RFC 7323 2.3).
+    /// Two points exactly 2^31 apart are each before the other; no window of TCP is that large (RFC
+    /// 7323 2.3).
     #[inline]
     pub const fn before(self, other: Self) -> bool {
         (self.0.wrapping_sub(other.0) as i32) < 0

@@ -56,10 +56,12 @@ pub struct TcpHeader {
 }
 
 impl TcpHeader {
-    /// Reads the header of a segment; the payload starts at the returned offset and goes to the end of `segment`.
+    /// Reads the header of a segment; the payload starts at the returned offset and goes to the end
+    /// of `segment`.
     ///
-    /// Only the header itself can be in error. A malformed option list ends the list: options before the malformed
-    /// one count, those after it are ignored (RFC 9293 MUST-7 asks that an illegal option length do no harm).
+    /// Only the header itself can be in error. A malformed option list ends the list: options
+    /// before the malformed one count, those after it are ignored (RFC 9293 MUST-7 asks that an
+    /// illegal option length do no harm).
     ///
     /// # Errors
     /// [`ParseError::Truncated`] if `segment` is shorter than 20 bytes or than the header,
@@ -96,10 +98,12 @@ impl TcpHeader {
         MIN_HEADER_LEN + self.options.len()
     }
 
-    /// Writes the header at the start of `buf` and returns its length. The checksum field is written as 0.
+    /// Writes the header at the start of `buf` and returns its length. The checksum field is
+    /// written as 0.
     ///
-    /// Options go out in the order that Linux sends, so that its fast path takes them. If SACK blocks do not all fit
-    /// into the 40 bytes of options, the last ones are left out: with timestamps, three fit.
+    /// Options go out in the order that Linux sends, so that its fast path takes them. If SACK
+    /// blocks do not all fit into the 40 bytes of options, the last ones are left out: with
+    /// timestamps, three fit.
     ///
     /// # Panics
     /// If `buf` is shorter than [`len`](Self::len).
@@ -120,8 +124,8 @@ impl TcpHeader {
         len
     }
 
-    /// SEG.LEN: the sequence numbers that a segment with this header and `payload_len` bytes takes, SYN and FIN
-    /// counted (RFC 9293 section 3.4).
+    /// SEG.LEN: the sequence numbers that a segment with this header and `payload_len` bytes takes,
+    /// SYN and FIN counted (RFC 9293 section 3.4).
     #[inline]
     pub const fn segment_len(&self, payload_len: u32) -> u32 {
         let syn = self.flags.contains(TcpFlags::SYN) as u32;
@@ -130,8 +134,9 @@ impl TcpHeader {
     }
 }
 
-/// What an ICMP error quotes of a segment: the first 8 bytes of its header are sure to be there (RFC 792), and tell which
-/// connection it was and where in the sequence space (RFC 5927 section 4).
+/// What an ICMP error quotes of a segment: the first 8 bytes of its header are sure to be there
+/// (RFC 792), and tell which connection it was and where in the sequence space (RFC 5927 section
+/// 4).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct QuotedSegment {
     /// The port of the quoted segment's sender, that is ours.

@@ -22,13 +22,15 @@ pub struct UdpHeader {
 }
 
 impl UdpHeader {
-    /// Reads a header; the payload lies in the returned range of `datagram`, which ends where the header says.
+    /// Reads a header; the payload lies in the returned range of `datagram`, which ends where the
+    /// header says.
     ///
-    /// The checksum is not verified, as it covers addresses and payload: see [`verify_v4`](Self::verify_v4).
+    /// The checksum is not verified, as it covers addresses and payload: see
+    /// [`verify_v4`](Self::verify_v4).
     ///
     /// # Errors
-    /// [`ParseError::Truncated`] if `datagram` is shorter than 8 bytes or than its length field says,
-    /// [`ParseError::BadLength`] if that field says less than 8.
+    /// [`ParseError::Truncated`] if `datagram` is shorter than 8 bytes or than its length field
+    /// says, [`ParseError::BadLength`] if that field says less than 8.
     #[inline]
     pub fn parse(datagram: &[u8]) -> Result<(Self, Range<usize>), ParseError> {
         let header = Self::parse_quoted(datagram)?;
@@ -42,7 +44,8 @@ impl UdpHeader {
         Ok((header, payload))
     }
 
-    /// Reads the header of a datagram that is cut short, as ICMP errors quote it; its length is not looked at.
+    /// Reads the header of a datagram that is cut short, as ICMP errors quote it; its length is not
+    /// looked at.
     ///
     /// # Errors
     /// [`ParseError::Truncated`] below 8 bytes.
@@ -59,7 +62,8 @@ impl UdpHeader {
         })
     }
 
-    /// Whether the checksum of this datagram, as parsed from the start of `datagram`, is right or absent.
+    /// Whether the checksum of this datagram, as parsed from the start of `datagram`, is right or
+    /// absent.
     #[inline]
     pub fn verify_v4(&self, src: Ipv4Addr, dst: Ipv4Addr, datagram: &[u8]) -> bool {
         let Some(covered) = datagram.get(..usize::from(self.length)) else {
@@ -76,7 +80,8 @@ impl UdpHeader {
         HEADER_LEN
     }
 
-    /// Writes the header, its checksum field as given, at the start of `buf` and returns its length.
+    /// Writes the header, its checksum field as given, at the start of `buf` and returns its
+    /// length.
     ///
     /// # Panics
     /// If `buf` is shorter than 8 bytes.
@@ -91,8 +96,9 @@ impl UdpHeader {
     }
 }
 
-/// What goes into a UDP checksum field for a complete partial sum (pseudo-header, header with a zero checksum, payload):
-/// a computed zero is sent as all ones (RFC 768), since zero means that there is none.
+/// What goes into a UDP checksum field for a complete partial sum (pseudo-header, header with a
+/// zero checksum, payload): a computed zero is sent as all ones (RFC 768), since zero means that
+/// there is none.
 #[inline]
 pub const fn checksum_field(sum: u32) -> u16 {
     match checksum::complement(sum) {

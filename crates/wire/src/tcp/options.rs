@@ -1,5 +1,5 @@
-//! TCP options: maximum segment size (RFC 9293 section 3.7.1), window scale and timestamps (RFC 7323), selective
-//! acknowledgment (RFC 2018).
+//! TCP options: maximum segment size (RFC 9293 section 3.7.1), window scale and timestamps (RFC
+//! 7323), selective acknowledgment (RFC 2018).
 
 use core::fmt;
 
@@ -21,7 +21,8 @@ const SACK_PERMITTED_LEN: usize = 2;
 const SACK_BLOCK_LEN: usize = 8;
 const TIMESTAMPS_LEN: usize = 10;
 
-/// How NOP NOP TS starts: the layout that RFC 7323 appendix A recommends and that nearly every segment has.
+/// How NOP NOP TS starts: the layout that RFC 7323 appendix A recommends and that nearly every
+/// segment has.
 const ALIGNED_TIMESTAMPS: [u8; 4] = [NOP, NOP, TIMESTAMPS, TIMESTAMPS_LEN as u8];
 const ALIGNED_TIMESTAMPS_LEN: usize = 2 + TIMESTAMPS_LEN;
 
@@ -135,8 +136,8 @@ impl<'a> IntoIterator for &'a SackBlocks {
 
 /// What an option list says. Unknown options are skipped when parsing and never emitted.
 ///
-/// Whether an option is allowed on a segment (MSS, window scale and SACK-permitted belong on SYNs) is for the
-/// connection to judge.
+/// Whether an option is allowed on a segment (MSS, window scale and SACK-permitted belong on SYNs)
+/// is for the connection to judge.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct TcpOptions {
     /// The largest payload that the sender takes, in bytes.
@@ -181,7 +182,8 @@ impl TcpOptions {
         Self::parse_any(list)
     }
 
-    /// Reads a list of any layout, up to its end, an end-of-list option, or a length that cannot be.
+    /// Reads a list of any layout, up to its end, an end-of-list option, or a length that cannot
+    /// be.
     fn parse_any(mut list: &[u8]) -> Self {
         let mut options = Self::NONE;
         while let Some((&kind, rest)) = list.split_first() {
@@ -202,7 +204,8 @@ impl TcpOptions {
         options
     }
 
-    /// Takes one option. A known option of a wrong length says nothing, and the list goes on after it.
+    /// Takes one option. A known option of a wrong length says nothing, and the list goes on after
+    /// it.
     fn set(&mut self, kind: u8, value: &[u8]) {
         match (kind, value) {
             (MSS, &[a, b]) => self.mss = Some(u16::from_be_bytes([a, b])),
@@ -263,7 +266,8 @@ impl TcpOptions {
 
     /// Writes the list; `list` has exactly [`len`](Self::len) bytes.
     ///
-    /// Order: MSS, SACK-permitted or NOP NOP, timestamps, NOP and window scale, NOP NOP and SACK blocks.
+    /// Order: MSS, SACK-permitted or NOP NOP, timestamps, NOP and window scale, NOP NOP and SACK
+    /// blocks.
     #[inline]
     pub(super) fn emit(&self, list: &mut [u8]) {
         if list.is_empty() {

@@ -1,4 +1,5 @@
-//! The window field and its scale (RFC 7323 section 2): what is scaled and what is not are different types.
+//! The window field and its scale (RFC 7323 section 2): what is scaled and what is not are
+//! different types.
 
 /// A window as the wire carries it, before scaling.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
@@ -33,8 +34,9 @@ impl WindowScale {
     /// The largest scale, which makes windows of up to 2^30 bytes.
     pub const MAX: Self = Self(14);
 
-    /// A scale of `shift` bits; "if a Window Scale option is received with a shift.cnt value larger than 14, the TCP
-    /// SHOULD log the error but MUST use 14 instead of the specified value" (RFC 7323 section 2.3).
+    /// A scale of `shift` bits; "if a Window Scale option is received with a shift.cnt value larger
+    /// than 14, the TCP SHOULD log the error but MUST use 14 instead of the specified value" (RFC
+    /// 7323 section 2.3).
     #[inline]
     pub const fn new(shift: u8) -> Self {
         if shift > Self::MAX.0 {

@@ -18,14 +18,13 @@ fn parse_all(bytes: &[u8]) {
     if let Ok((_, at)) = ArpPacket::parse(bytes) {
         assert!(at <= bytes.len());
     }
-    for parsed in [
+    let parsed = [
         Ipv4Header::parse(bytes),
         Ipv4Header::parse_unverified(bytes),
-    ] {
-        if let Ok((header, payload)) = parsed {
-            assert_eq!(payload.len(), usize::from(header.payload_len()));
-            assert!(bytes.get(payload).is_some());
-        }
+    ];
+    for (header, payload) in parsed.into_iter().flatten() {
+        assert_eq!(payload.len(), usize::from(header.payload_len()));
+        assert!(bytes.get(payload).is_some());
     }
     if let Ok((_, payload)) = Ipv4Header::parse_quoted(bytes) {
         assert!(payload.start <= payload.end && payload.start <= bytes.len());

@@ -10,7 +10,8 @@ use sidecore_wire::{
     SeqNumber, TcpFlags, TcpHeader, TcpOptions, Timestamps, UdpHeader, UnscaledWindow, WindowScale,
 };
 
-/// The same cases in every run: a test that fails once fails always. `PROPTEST_CASES` makes them more.
+/// The same cases in every run: a test that fails once fails always. `PROPTEST_CASES` makes them
+/// more.
 pub fn config() -> ProptestConfig {
     let default = ProptestConfig::default();
     ProptestConfig {
@@ -166,7 +167,8 @@ pub fn tcp() -> impl Strategy<Value = TcpHeader> {
         )
 }
 
-/// A segment that was valid before up to four bytes of its header changed, and perhaps its end was lost.
+/// A segment that was valid before up to four bytes of its header changed, and perhaps its end was
+/// lost.
 pub fn damaged_segment() -> impl Strategy<Value = Vec<u8>> {
     let valid = (tcp(), vec(any::<u8>(), 0..20)).prop_map(|(header, payload)| {
         let mut segment = vec![0; header.len()];

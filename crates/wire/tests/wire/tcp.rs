@@ -382,8 +382,8 @@ proptest! {
         prop_assert_eq!(TcpHeader::parse(&bytes), Ok((expected, header_len)));
     }
 
-    /// What was understood of an odd list goes out in our layout and is understood the same, but for SACK blocks that
-    /// our layout has no room for.
+    /// What was understood of an odd list goes out in our layout and is understood the same, but
+    /// for SACK blocks that our layout has no room for.
     #[test]
     fn parsing_is_stable(segment in segment_of_odd_options()) {
         let (mut header, _) = TcpHeader::parse(&segment).unwrap();
