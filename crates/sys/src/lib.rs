@@ -1,1 +1,3 @@
 //! The system calls Sidecore needs: memfd, descriptor passing, futex, affinity, TAP, namespaces.
+
+pub mod uring;
