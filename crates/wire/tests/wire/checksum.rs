@@ -63,9 +63,9 @@ fn lengths_around_every_threshold() {
 
 #[test]
 fn lanes_do_not_overflow() {
-    // More than a block of steps, of the bytes that make the largest sums and the most carries.
+    // More than two blocks of steps, of the bytes that make the largest sums and the most carries.
     for byte in [0xff, 0xfe, 0x80, 0x01] {
-        let data = vec![byte; (64 << 16) + 64 + 13];
+        let data = vec![byte; (128 << 16) + 64 + 13];
         assert_eq!(
             complement(sum(&data, 0)),
             naive_checksum(&data),

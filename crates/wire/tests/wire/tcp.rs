@@ -182,42 +182,36 @@ fn a_malformed_option_ends_the_list_and_keeps_what_came_before() {
 
 #[test]
 fn options_of_a_wrong_length_and_unknown_ones_are_skipped() {
-    let scale = Some(WindowScale::new(7));
-    let after = TcpOptions {
-        window_scale: scale,
-        ..TcpOptions::NONE
-    };
     let skipped: [&[u8]; 6] = [
         &[2, 3, 9, 1, 1],
         &[3, 4, 1, 2, 1],
         &[4, 3, 1, 1, 1],
-        &[5, 9, 1, 2, 3, 4, 5, 6, 7],
+        &[5, 11, 1, 2, 3, 4, 5, 6, 7, 8, 9],
         &[8, 9, 1, 2, 3, 4, 5, 6, 7],
         &[30, 5, 1, 2, 3],
     ];
+    let scale = ([3, 3, 7].as_slice(), Some(WindowScale::new(7)), false);
+    let permitted = ([4, 2].as_slice(), None, true);
     for option in skipped {
-        let mut list = [option, &[3, 3, 7]].concat();
+        // Behind it, an option of another kind.
+        let (next, window_scale, sack_permitted) = if option[0] == 3 { permitted } else { scale };
+        let mut list = [option, next].concat();
         list.resize(list.len().next_multiple_of(4), 0);
-        assert_eq!(options_of(&list), after, "{option:?}");
+        let expected = TcpOptions {
+            window_scale,
+            sack_permitted,
+            ..TcpOptions::NONE
+        };
+        assert_eq!(options_of(&list), expected, "{option:?}");
     }
 }
 
 #[test]
 fn a_window_scale_above_14_is_14() {
-    assert_eq!(
-        options_of(&[3, 3, 15, 0]).window_scale,
-        Some(WindowScale::MAX)
-    );
-    assert_eq!(
-        options_of(&[3, 3, 255, 0]).window_scale,
-        Some(WindowScale::MAX)
-    );
-    assert_eq!(
-        options_of(&[3, 3, 14, 0])
-            .window_scale
-            .map(WindowScale::shift),
-        Some(14)
-    );
+    for (shift, taken) in [(0, 0), (13, 13), (14, 14), (15, 14), (255, 14)] {
+        let scale = options_of(&[3, 3, shift, 0]).window_scale;
+        assert_eq!(scale.map(WindowScale::shift), Some(taken), "{shift}");
+    }
 }
 
 #[test]
