@@ -31,6 +31,7 @@ mod burst;
 mod counters;
 mod error;
 mod frame;
+pub mod link;
 mod memref;
 pub mod null;
 pub mod tap;
@@ -42,6 +43,7 @@ pub use burst::{BURST, RxBurst, RxFrame};
 pub use counters::NicCounters;
 pub use error::NicError;
 pub use frame::{HEADER_MAX, MemRef, TxFrame};
+pub use link::{Link, LinkModel};
 pub use null::Null;
 pub use tap::{Tap, TapConfig, TapIo};
 
