@@ -1,0 +1,118 @@
+//! The application's side: what it writes, how it closes, what it sets.
+
+use core::time::Duration;
+
+use crate::Connection;
+use crate::config::Keepalive;
+use crate::connection::delayed_ack_ms;
+use crate::flags::Flags;
+use crate::time::Instant;
+use crate::types::{CloseReason, State};
+
+impl Connection {
+    /// The application has written up to stream offset `end`. Going back is ignored, as is writing after
+    /// [`Connection::shutdown_send`].
+    pub fn set_send_limit(&mut self, end: u64) {
+        if end > self.send_limit && !self.flags.any(Flags::FIN_QUEUED) {
+            self.send_limit = end;
+        }
+    }
+
+    /// Whether the application is about to write more (MSG_MORE). While it is, a final partial segment is held back,
+    /// for at most 200 ms.
+    pub fn set_push(&mut self, more_to_come: bool) {
+        self.flags.assign(Flags::MORE, more_to_come);
+        self.uncork();
+    }
+
+    /// Switches Nagle's algorithm off (RFC 9293 section 3.7.4, MUST-17).
+    pub fn set_no_delay(&mut self, no_delay: bool) {
+        self.flags.assign(Flags::NO_DELAY, no_delay);
+    }
+
+    /// As [`Connection::set_push`], but lasting until it is switched off (TCP_CORK).
+    pub fn set_cork(&mut self, cork: bool) {
+        self.flags.assign(Flags::CORK, cork);
+        self.uncork();
+    }
+
+    fn uncork(&mut self) {
+        if !self.flags.any(Flags::MORE.or(Flags::CORK)) {
+            self.flags.clear(Flags::CORKED);
+        }
+    }
+
+    /// Switches keepalive probes on or off. Silence counts from the last segment received.
+    pub fn set_keepalive(&mut self, keepalive: Option<Keepalive>) {
+        self.cold.settings.set_keepalive(keepalive);
+        self.cold.keepalive_probes = 0;
+        if self.state.is_synchronized() && self.state != State::TimeWait {
+            self.arm_keepalive();
+        }
+    }
+
+    /// How long sent data may stay unacknowledged (RFC 5482); `None`: the default.
+    pub fn set_user_timeout(&mut self, timeout: Option<Duration>) {
+        self.cold.settings.set_user_timeout(timeout);
+    }
+
+    /// How long an ACK may be delayed: whole milliseconds, less than half a second; zero: every segment is
+    /// acknowledged at once.
+    pub fn set_delayed_ack(&mut self, delay: Duration) {
+        self.delayed_ack_ms = delayed_ack_ms(delay);
+    }
+
+    /// Ends the stream after what was written: FIN (RFC 9293 section 3.10.4). Receiving goes on. Idempotent.
+    ///
+    /// In SYN-SENT and SYN-RECEIVED it is "queued until … ESTABLISHED state".
+    pub fn shutdown_send(&mut self) {
+        if self.state == State::Closed || self.flags.any(Flags::FIN_QUEUED) {
+            return;
+        }
+        self.flags.set(Flags::FIN_QUEUED);
+        self.flags.clear(Flags::CORKED);
+        self.enter_fin_states();
+    }
+
+    /// RFC 9293 section 3.10.4: "queue this until all preceding SENDs have been segmentized, then form a FIN segment
+    /// and send it. In any case, enter FIN-WAIT-1 state"; from CLOSE-WAIT, LAST-ACK.
+    pub(crate) fn enter_fin_states(&mut self) {
+        match self.state {
+            State::Established => self.state = State::FinWait1,
+            State::CloseWait => self.state = State::LastAck,
+            _ => {}
+        }
+    }
+
+    /// The application is gone: [`Connection::shutdown_send`], and nobody is left to read. Data that still arrives is
+    /// answered by a RST (RFC 1122 section 4.2.2.13), and FIN-WAIT-2 ends after a time.
+    ///
+    /// In SYN-SENT the connection is over at once (RFC 9293 section 3.10.4).
+    pub fn close(&mut self) {
+        if self.state == State::SynSent {
+            self.enter_closed(CloseReason::Aborted);
+            return;
+        }
+        self.shutdown_send();
+        self.flags.set(Flags::ORPHAN);
+        if self.state == State::FinWait2 {
+            self.flags.set(Flags::FIN_WAIT_2_DUE);
+        }
+    }
+
+    /// The connection is over now (RFC 9293 section 3.10.5). If the peer must hear it,
+    /// [`Connection::poll_transmit`] gives one RST.
+    pub fn abort(&mut self, now: Instant) {
+        let _ = now;
+        let must_reset = matches!(
+            self.state,
+            State::SynReceived
+                | State::Established
+                | State::FinWait1
+                | State::FinWait2
+                | State::CloseWait
+        );
+        self.enter_closed(CloseReason::Aborted);
+        self.flags.assign(Flags::RESET_DUE, must_reset);
+    }
+}

@@ -1,0 +1,166 @@
+//! What one connection is set up with.
+
+use core::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use sidecore_wire::WindowScale;
+
+use crate::time::millis;
+
+/// A congestion controller.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Hash)]
+pub enum Algorithm {
+    /// Slow start and congestion avoidance of RFC 5681.
+    NewReno,
+    /// RFC 9438.
+    #[default]
+    Cubic,
+}
+
+/// Probes on a connection that is silent (RFC 9293 section 3.8.4).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
+pub struct Keepalive {
+    /// Silence before the first probe.
+    pub idle: Duration,
+    /// Time between probes.
+    pub interval: Duration,
+    /// Unanswered probes after which the connection is given up.
+    pub probes: u8,
+}
+
+impl Default for Keepalive {
+    /// Two hours, 75 seconds, 9 probes: what Linux does.
+    fn default() -> Self {
+        Self {
+            idle: Duration::from_secs(7200),
+            interval: Duration::from_secs(75),
+            probes: 9,
+        }
+    }
+}
+
+/// What a connection is set up with. The defaults are what users of Linux expect.
+///
+/// Durations are kept in milliseconds (retransmission timeouts: microseconds) and rounded up to them.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Config {
+    /// The MSS that we announce: the MTU less 40 bytes (RFC 6691). Also the upper bound of what we send.
+    pub mss: u16,
+    /// The congestion controller.
+    pub congestion: Algorithm,
+    /// Segments of the initial window (RFC 6928).
+    pub initial_window_segments: u8,
+    /// The window scale that we offer; `None`: window scaling is not offered and not accepted. It must suit the
+    /// largest receive buffer that the connection may get: 7 for 6 MiB.
+    pub window_scale: Option<WindowScale>,
+    /// Whether timestamps (RFC 7323) are offered and accepted.
+    pub timestamps: bool,
+    /// Whether selective acknowledgment (RFC 2018) is offered and accepted.
+    pub sack: bool,
+    /// How long an ACK may wait for data to ride on (RFC 9293 section 3.8.6.3: less than 500 ms).
+    pub delayed_ack: Duration,
+    /// Nagle's algorithm is off.
+    pub no_delay: bool,
+    /// Lower bound of the retransmission timeout.
+    pub min_rto: Duration,
+    /// Upper bound of the retransmission timeout (RFC 6298 rule 2.5: at least 60 s).
+    pub max_rto: Duration,
+    /// The retransmission timeout before the round-trip time is known (RFC 6298 rule 2.1).
+    pub initial_rto: Duration,
+    /// How often a SYN or SYN-ACK is sent again before the attempt is given up.
+    pub syn_retries: u8,
+    /// How long sent data may stay unacknowledged (RFC 5482). `None`: about 15 retransmissions, 15 minutes.
+    pub user_timeout: Option<Duration>,
+    /// Keepalive probes; `None`: off, as RFC 9293 MUST-25 asks for the default.
+    pub keepalive: Option<Keepalive>,
+    /// How long TIME-WAIT lasts: twice the maximum segment lifetime.
+    pub time_wait: Duration,
+    /// How long FIN-WAIT-2 lasts once the application has closed the connection.
+    pub fin_wait_2_timeout: Duration,
+    /// What is added to the clock of the timestamps (RFC 7323 section 5.4); see [`crate::timestamp_offset`].
+    pub timestamp_offset: u32,
+    /// How many segments the congestion window may lie above what is in flight when a recovery ends (RFC 6582
+    /// section 3.2 step 3: "take measures to avoid a possible burst of data").
+    pub max_burst: u32,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            mss: 1460,
+            congestion: Algorithm::default(),
+            initial_window_segments: 10,
+            window_scale: Some(WindowScale::new(7)),
+            timestamps: true,
+            sack: true,
+            delayed_ack: Duration::from_millis(40),
+            no_delay: false,
+            min_rto: Duration::from_millis(200),
+            max_rto: Duration::from_secs(120),
+            initial_rto: Duration::from_secs(1),
+            syn_retries: 6,
+            user_timeout: None,
+            keepalive: None,
+            time_wait: Duration::from_secs(60),
+            fin_wait_2_timeout: Duration::from_secs(60),
+            timestamp_offset: 0,
+            max_burst: 16,
+        }
+    }
+}
+
+/// The user timeout when none is configured: what Linux makes of 15 retransmissions that start at 200 ms.
+pub(crate) const DEFAULT_USER_TIMEOUT_MS: u32 = 924_600;
+
+/// The part of [`Config`] that a connection keeps, packed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub(crate) struct Settings {
+    pub(crate) user_timeout_ms: u32,
+    pub(crate) time_wait_ms: u32,
+    pub(crate) fin_wait_2_ms: u32,
+    pub(crate) keepalive_idle_ms: u32,
+    pub(crate) keepalive_interval_ms: u32,
+    pub(crate) max_burst: u32,
+    /// 0: keepalive is off.
+    pub(crate) keepalive_probes: u8,
+    pub(crate) syn_retries: u8,
+    pub(crate) initial_window_segments: u8,
+}
+
+impl Settings {
+    pub(crate) fn new(config: &Config) -> Self {
+        let mut settings = Self {
+            user_timeout_ms: 0,
+            time_wait_ms: millis(config.time_wait),
+            fin_wait_2_ms: millis(config.fin_wait_2_timeout),
+            keepalive_idle_ms: 0,
+            keepalive_interval_ms: 0,
+            max_burst: config.max_burst.max(1),
+            keepalive_probes: 0,
+            syn_retries: config.syn_retries,
+            initial_window_segments: config.initial_window_segments.max(1),
+        };
+        settings.set_user_timeout(config.user_timeout);
+        settings.set_keepalive(config.keepalive);
+        settings
+    }
+
+    pub(crate) fn set_user_timeout(&mut self, timeout: Option<Duration>) {
+        self.user_timeout_ms = timeout.map_or(DEFAULT_USER_TIMEOUT_MS, |t| millis(t).max(1));
+    }
+
+    pub(crate) fn set_keepalive(&mut self, keepalive: Option<Keepalive>) {
+        let Some(Keepalive {
+            idle,
+            interval,
+            probes,
+        }) = keepalive
+        else {
+            self.keepalive_probes = 0;
+            return;
+        };
+        self.keepalive_idle_ms = millis(idle).max(1);
+        self.keepalive_interval_ms = millis(interval).max(1);
+        self.keepalive_probes = probes.max(1);
+    }
+}

@@ -1,0 +1,150 @@
+//! CUBIC (RFC 9438).
+//!
+//! ```text
+//!  cwnd                                        ·
+//!    │                                        ·   convex: probing for more
+//!    │ W_max ─ ─ ─ ─ ─ ─ ─ ─· · · · · · ─ ─ ·─
+//!    │                ·                          W_cubic(t) = C (t - K)^3 + W_max
+//!    │            ·   concave: back to where loss was
+//!    │ cwnd_epoch
+//!    └─────────────────────┼──────────────────► t since the epoch began
+//!                          K = cbrt((W_max - cwnd_epoch) / C)
+//! ```
+//!
+//! Runs only on acknowledgments that find the window to be the limit, so it may count in floating point.
+
+use serde::{Deserialize, Serialize};
+
+use super::{Ack, CongestionControl, MAX_CWND, Window};
+use crate::time::Instant;
+
+/// C: aggressiveness, in segments per second cubed (RFC 9438 section 5.1).
+const C: f64 = 0.4;
+/// beta_cubic: the multiplicative decrease (RFC 9438 section 4.6).
+const BETA: f64 = 0.7;
+/// alpha_cubic, which makes the Reno-friendly estimate as aggressive as Reno (RFC 9438 section 4.3).
+const ALPHA: f64 = 3.0 * (1.0 - BETA) / (1.0 + BETA);
+
+/// The state of CUBIC. Windows are in bytes.
+#[derive(Clone, Copy, PartialEq, Debug, Default, Serialize, Deserialize)]
+pub(crate) struct Cubic {
+    /// W_max: the window just before the last reduction (after fast convergence); 0: there was none.
+    w_max: f64,
+    /// W_est: what Reno would have by now.
+    w_est: f64,
+    /// What of cwnd's growth is less than a byte.
+    fraction: f64,
+    /// K, in seconds.
+    k: f64,
+    /// When the current congestion avoidance began, in nanoseconds; 0: it begins with the next ACK.
+    epoch_start: u64,
+    /// cwnd_prior: the window before the last reduction.
+    cwnd_prior: u32,
+}
+
+impl Cubic {
+    /// RFC 9438 sections 4.6 and 4.7. FlightSize stands for cwnd, as section 4.6 asks for, so that an application that
+    /// does not fill its window gains nothing by it.
+    fn reduce(&mut self, window: &mut Window, in_flight: u32, mss: u32) {
+        let flight = f64::from(in_flight.min(window.cwnd).max(mss));
+        // Fast convergence: "if cwnd < W_max: W_max = cwnd * (1 + beta_cubic) / 2"
+        self.w_max = if flight < self.w_max {
+            flight * (1.0 + BETA) / 2.0
+        } else {
+            flight
+        };
+        self.cwnd_prior = flight as u32;
+        window.ssthresh = ((flight * BETA) as u32).max(2 * mss);
+        self.epoch_start = 0;
+        self.fraction = 0.0;
+    }
+
+    /// RFC 9438 section 4.2: the epoch starts with congestion avoidance.
+    fn start_epoch(&mut self, window: &Window, now: Instant, mss: f64) {
+        let cwnd = f64::from(window.cwnd);
+        self.epoch_start = now.as_nanos().max(1);
+        self.w_est = cwnd;
+        if self.w_max <= cwnd {
+            // Slow start went past W_max, or there was no loss yet (section 4.10: "K = 0, W_max = cwnd").
+            self.w_max = cwnd;
+            self.k = 0.0;
+        } else {
+            self.k = ((self.w_max - cwnd) / mss / C).cbrt();
+        }
+    }
+
+    /// RFC 9438 sections 4.2 to 4.5.
+    fn congestion_avoidance(&mut self, window: &mut Window, ack: &Ack, acked: u32) {
+        let mss = f64::from(ack.mss);
+        if self.epoch_start == 0 {
+            self.start_epoch(window, ack.now, mss);
+        }
+        let cwnd = f64::from(window.cwnd);
+        let acked = f64::from(acked);
+        let t = ack.now.as_nanos().saturating_sub(self.epoch_start) as f64 / 1e9;
+        let rtt = f64::from(ack.srtt_us) / 1e6;
+
+        // "W_est = W_est + alpha_cubic * segments_acked / cwnd"; alpha is 1 "once W_est reaches cwnd_prior".
+        let alpha = if self.w_est < f64::from(self.cwnd_prior) {
+            ALPHA
+        } else {
+            1.0
+        };
+        self.w_est += alpha * mss * acked / cwnd;
+
+        if self.w_cubic(t, mss) < self.w_est {
+            // Section 4.3, the Reno-friendly region: "cwnd SHOULD be set to W_est at each reception of a new ACK".
+            self.fraction += self.w_est.max(cwnd) - cwnd;
+        } else {
+            // "target" of section 4.2: between cwnd and 1.5 cwnd.
+            let target = self.w_cubic(t + rtt, mss).clamp(cwnd, 1.5 * cwnd);
+            self.fraction += (target - cwnd) * acked / cwnd;
+        }
+        let whole = self.fraction.clamp(0.0, f64::from(MAX_CWND)) as u32;
+        self.fraction -= f64::from(whole);
+        window.grow(whole);
+    }
+
+    /// RFC 9438 equation 1, in bytes.
+    fn w_cubic(&self, t: f64, mss: f64) -> f64 {
+        let d = t - self.k;
+        C * mss * d * d * d + self.w_max
+    }
+}
+
+impl CongestionControl for Cubic {
+    fn on_ack(&mut self, window: &mut Window, ack: &Ack) {
+        let rest = if window.in_slow_start() {
+            window.slow_start(ack.acked)
+        } else {
+            ack.acked
+        };
+        if rest > 0 {
+            self.congestion_avoidance(window, ack, rest);
+        }
+    }
+
+    fn on_loss(&mut self, window: &mut Window, _now: Instant, in_flight: u32, mss: u32) {
+        self.reduce(window, in_flight, mss);
+        window.cwnd = window.ssthresh;
+    }
+
+    fn on_rto(&mut self, window: &mut Window, _now: Instant, in_flight: u32, mss: u32) {
+        self.reduce(window, in_flight, mss);
+        window.cwnd = mss;
+    }
+
+    fn on_recovery_exit(&mut self, _window: &mut Window, _now: Instant) {
+        self.epoch_start = 0;
+    }
+
+    /// RFC 9438 section 4.2 and 5.8: time in which the application sent nothing does not count.
+    fn on_restart(&mut self, _window: &mut Window, now: Instant, idle_us: u32) {
+        if self.epoch_start != 0 {
+            let shifted = self
+                .epoch_start
+                .saturating_add(u64::from(idle_us).saturating_mul(1_000));
+            self.epoch_start = shifted.min(now.as_nanos()).max(1);
+        }
+    }
+}

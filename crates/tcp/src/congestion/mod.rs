@@ -1,0 +1,138 @@
+//! Congestion control: siblings of one shape.
+//!
+//! A controller owns what it alone needs; the window and the threshold are the connection's ([`Window`]), as every
+//! controller has them and the transmit path reads them. Which controller runs is an enum ([`Controller`]): calls are
+//! dispatched statically. A new controller implements [`CongestionControl`] and becomes a variant.
+//!
+//! All windows are in bytes.
+
+mod cubic;
+mod newreno;
+
+pub(crate) use cubic::Cubic;
+pub(crate) use newreno::NewReno;
+
+use serde::{Deserialize, Serialize};
+
+use crate::config::Algorithm;
+use crate::time::Instant;
+
+/// No threshold: slow start goes on until something is lost (RFC 5681 section 3.1: "arbitrarily high").
+pub(crate) const NO_SSTHRESH: u32 = u32::MAX;
+
+/// The largest congestion window: that of the largest window that TCP can advertise (RFC 7323 section 2.3).
+pub(crate) const MAX_CWND: u32 = 1 << 30;
+
+/// cwnd and ssthresh (RFC 5681 section 2), in bytes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Window {
+    pub(crate) cwnd: u32,
+    pub(crate) ssthresh: u32,
+}
+
+impl Window {
+    /// The initial window of RFC 6928 section 2, for `segments` segments.
+    pub(crate) fn initial(segments: u8, mss: u32) -> Self {
+        Self {
+            cwnd: initial_window(segments, mss),
+            ssthresh: NO_SSTHRESH,
+        }
+    }
+
+    pub(crate) fn in_slow_start(&self) -> bool {
+        self.cwnd < self.ssthresh
+    }
+
+    pub(crate) fn grow(&mut self, bytes: u32) {
+        self.cwnd = self.cwnd.saturating_add(bytes).min(MAX_CWND);
+    }
+
+    /// Slow start up to the threshold, by every byte acknowledged: with acknowledgments that cover dozens of segments
+    /// (receive offload), the limit of RFC 5681 section 3.1 of one segment an ACK would never let the window open.
+    /// Returns the bytes that were not needed for it.
+    pub(crate) fn slow_start(&mut self, acked: u32) -> u32 {
+        let room = self.ssthresh.saturating_sub(self.cwnd);
+        let used = acked.min(room);
+        self.grow(used);
+        acked - used
+    }
+}
+
+/// New data was acknowledged.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Ack {
+    pub(crate) now: Instant,
+    /// Bytes newly acknowledged.
+    pub(crate) acked: u32,
+    /// Bytes of a full segment.
+    pub(crate) mss: u32,
+    /// Smoothed round-trip time, in microseconds.
+    pub(crate) srtt_us: u32,
+}
+
+/// What a congestion controller does.
+pub(crate) trait CongestionControl {
+    /// New data was acknowledged outside of fast recovery, while the window was what held sending back.
+    fn on_ack(&mut self, window: &mut Window, ack: &Ack);
+    /// Loss was found by duplicate or selective acknowledgments: sets ssthresh, and cwnd to it.
+    fn on_loss(&mut self, window: &mut Window, now: Instant, in_flight: u32, mss: u32);
+    /// The retransmission timer fired for the first time for this data: sets ssthresh; cwnd becomes one segment.
+    fn on_rto(&mut self, window: &mut Window, now: Instant, in_flight: u32, mss: u32);
+    /// Fast recovery is over.
+    fn on_recovery_exit(&mut self, window: &mut Window, now: Instant);
+    /// Nothing was in flight for `idle_us`, and sending starts again.
+    fn on_restart(&mut self, window: &mut Window, now: Instant, idle_us: u32);
+}
+
+/// The controller of a connection.
+#[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
+pub(crate) enum Controller {
+    NewReno(NewReno),
+    Cubic(Cubic),
+}
+
+impl Controller {
+    pub(crate) fn new(algorithm: Algorithm) -> Self {
+        match algorithm {
+            Algorithm::NewReno => Self::NewReno(NewReno::default()),
+            Algorithm::Cubic => Self::Cubic(Cubic::default()),
+        }
+    }
+}
+
+macro_rules! dispatch {
+    ($self:ident, $controller:ident => $call:expr) => {
+        match $self {
+            Controller::NewReno($controller) => $call,
+            Controller::Cubic($controller) => $call,
+        }
+    };
+}
+
+impl CongestionControl for Controller {
+    fn on_ack(&mut self, window: &mut Window, ack: &Ack) {
+        dispatch!(self, c => c.on_ack(window, ack));
+    }
+
+    fn on_loss(&mut self, window: &mut Window, now: Instant, in_flight: u32, mss: u32) {
+        dispatch!(self, c => c.on_loss(window, now, in_flight, mss));
+    }
+
+    fn on_rto(&mut self, window: &mut Window, now: Instant, in_flight: u32, mss: u32) {
+        dispatch!(self, c => c.on_rto(window, now, in_flight, mss));
+    }
+
+    fn on_recovery_exit(&mut self, window: &mut Window, now: Instant) {
+        dispatch!(self, c => c.on_recovery_exit(window, now));
+    }
+
+    fn on_restart(&mut self, window: &mut Window, now: Instant, idle_us: u32) {
+        dispatch!(self, c => c.on_restart(window, now, idle_us));
+    }
+}
+
+/// IW of RFC 6928: "min (10*MSS, max (2*MSS, 14600))", for any number of segments.
+pub(crate) fn initial_window(segments: u8, mss: u32) -> u32 {
+    let segments = u32::from(segments);
+    (segments * mss).min((2 * mss).max(segments * 1460))
+}

@@ -1,0 +1,130 @@
+//! One word of flags in the first cache line: what is due, what was agreed, what forbids header prediction.
+
+/// A set of flags; `Flags::A | Flags::B` in constants by [`Flags::or`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Flags(u32);
+
+impl Flags {
+    pub(crate) const NONE: Self = Self(0);
+
+    // Due: poll_transmit has something to do.
+    /// An ACK must go out, with data or without.
+    pub(crate) const ACK_NOW: Self = Self(1 << 0);
+    /// A SYN or SYN-ACK must go out.
+    pub(crate) const SYN_DUE: Self = Self(1 << 1);
+    /// A zero-window or keepalive probe must go out.
+    pub(crate) const PROBE_DUE: Self = Self(1 << 2);
+    /// The connection is gone and the peer must hear it.
+    pub(crate) const RESET_DUE: Self = Self(1 << 3);
+    /// One segment is answered by a RST, and the connection stays (SYN-SENT, SYN-RECEIVED: an unacceptable ACK).
+    pub(crate) const RESET_REPLY: Self = Self(1 << 4);
+    /// A presumed-lost segment goes out whatever the window says (RFC 6675 section 5 step 4.3).
+    pub(crate) const RETRANSMIT_NOW: Self = Self(1 << 5);
+    /// FIN-WAIT-2 of a closed connection: its timer has yet to be set.
+    pub(crate) const FIN_WAIT_2_DUE: Self = Self(1 << 6);
+
+    // Forbid header prediction.
+    /// Out-of-order data is held.
+    pub(crate) const OUT_OF_ORDER: Self = Self(1 << 8);
+    /// The peer's FIN came early, or its position is known.
+    pub(crate) const FIN_KNOWN: Self = Self(1 << 9);
+    /// Not in [`crate::recovery::Phase::Open`].
+    pub(crate) const RECOVERING: Self = Self(1 << 10);
+    /// The scoreboard holds ranges.
+    pub(crate) const SACKED: Self = Self(1 << 11);
+    /// Duplicate ACKs were counted.
+    pub(crate) const DUPLICATES: Self = Self(1 << 12);
+    /// The retransmission timer is the persist timer, or probes are out.
+    pub(crate) const PROBING: Self = Self(1 << 13);
+    /// The retransmission timeout was backed off, or retransmissions are being counted.
+    pub(crate) const BACKED_OFF: Self = Self(1 << 14);
+    /// The application is gone: data is answered by a RST.
+    pub(crate) const ORPHAN: Self = Self(1 << 15);
+
+    // Agreed or set.
+    /// Timestamps are in use (while SYN-SENT: offered).
+    pub(crate) const TIMESTAMPS: Self = Self(1 << 16);
+    /// SACK is in use (while SYN-SENT: offered).
+    pub(crate) const SACK: Self = Self(1 << 17);
+    /// Nagle's algorithm is off.
+    pub(crate) const NO_DELAY: Self = Self(1 << 18);
+    /// The application holds partial segments back.
+    pub(crate) const CORK: Self = Self(1 << 19);
+    /// The application said that more data comes at once.
+    pub(crate) const MORE: Self = Self(1 << 20);
+    /// A partial segment goes out in spite of Nagle, cork and a small window.
+    pub(crate) const FLUSH: Self = Self(1 << 21);
+    /// The application ended the stream: FIN after the send limit.
+    pub(crate) const FIN_QUEUED: Self = Self(1 << 22);
+    /// Our FIN was sent: SND.NXT lies after it.
+    pub(crate) const FIN_SENT: Self = Self(1 << 23);
+    /// The peer's FIN is in order: RCV.NXT lies after it.
+    pub(crate) const FIN_RECEIVED: Self = Self(1 << 24);
+    /// The window scale is offered (only while SYN-SENT and SYN-RECEIVED).
+    pub(crate) const SCALE: Self = Self(1 << 25);
+    /// The connection was opened by the peer.
+    pub(crate) const PASSIVE: Self = Self(1 << 26);
+
+    /// The next ACK carries a SACK option.
+    pub(crate) const SACK_DUE: Self = Self(1 << 27);
+    /// Cork holds a partial segment back, and its timer runs.
+    pub(crate) const CORKED: Self = Self(1 << 28);
+
+    /// The congestion window is what held sending back last.
+    pub(crate) const CWND_LIMITED: Self = Self(1 << 29);
+
+    /// Something of poll_transmit's rare kinds is due.
+    pub(crate) const RARE_DUE: Self = Self::SYN_DUE
+        .or(Self::PROBE_DUE)
+        .or(Self::RESET_DUE)
+        .or(Self::RESET_REPLY)
+        .or(Self::FIN_WAIT_2_DUE);
+    /// poll_transmit certainly has something to do.
+    pub(crate) const DUE: Self = Self::RARE_DUE.or(Self::ACK_NOW).or(Self::RETRANSMIT_NOW);
+    /// In flight is not simply SND.NXT - SND.UNA.
+    pub(crate) const LOSSY: Self = Self::RECOVERING.or(Self::SACKED).or(Self::DUPLICATES);
+    /// Header prediction is off.
+    pub(crate) const UNPREDICTED: Self = Self::LOSSY
+        .or(Self::OUT_OF_ORDER)
+        .or(Self::FIN_KNOWN)
+        .or(Self::PROBING)
+        .or(Self::BACKED_OFF)
+        .or(Self::ORPHAN);
+
+    pub(crate) const fn or(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+
+    /// Whether any of `other` is set.
+    #[inline]
+    pub(crate) const fn any(self, other: Self) -> bool {
+        self.0 & other.0 != 0
+    }
+
+    #[inline]
+    pub(crate) fn set(&mut self, other: Self) {
+        self.0 |= other.0;
+    }
+
+    #[inline]
+    pub(crate) fn clear(&mut self, other: Self) {
+        self.0 &= !other.0;
+    }
+
+    #[inline]
+    pub(crate) fn assign(&mut self, other: Self, on: bool) {
+        if on {
+            self.set(other);
+        } else {
+            self.clear(other);
+        }
+    }
+
+    pub(crate) const fn bits(self) -> u32 {
+        self.0
+    }
+
+    pub(crate) const fn from_bits(bits: u32) -> Self {
+        Self(bits)
+    }
+}

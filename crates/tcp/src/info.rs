@@ -1,0 +1,99 @@
+//! Facts about a connection.
+
+use crate::Connection;
+use crate::flags::Flags;
+use crate::types::{Info, State};
+
+impl Connection {
+    /// The state (RFC 9293 section 3.3.2).
+    #[inline]
+    pub fn state(&self) -> State {
+        self.state
+    }
+
+    /// The stream offset up to which the peer has acknowledged data; what lies before it may be released.
+    #[inline]
+    pub fn send_una(&self) -> u64 {
+        self.snd_una.min(self.send_limit)
+    }
+
+    /// The stream offset up to which data was sent.
+    #[inline]
+    pub fn send_nxt(&self) -> u64 {
+        self.snd_nxt.min(self.send_limit)
+    }
+
+    /// The stream offset up to which the application has written.
+    #[inline]
+    pub fn send_limit(&self) -> u64 {
+        self.send_limit
+    }
+
+    /// The stream offset up to which data was received in order.
+    #[inline]
+    pub fn receive_next(&self) -> u64 {
+        self.rcv_nxt - u64::from(self.flags.any(Flags::FIN_RECEIVED))
+    }
+
+    /// The stream offset of the right edge of the window that the peer was told.
+    #[inline]
+    pub fn receive_right_edge(&self) -> u64 {
+        self.rcv_adv
+    }
+
+    /// Whether the peer has ended its stream, and all of it was received.
+    #[inline]
+    pub fn fin_received(&self) -> bool {
+        self.flags.any(Flags::FIN_RECEIVED)
+    }
+
+    /// Whether our FIN was acknowledged.
+    #[inline]
+    pub fn fin_acked(&self) -> bool {
+        self.flags.any(Flags::FIN_SENT) && self.snd_una > self.send_limit
+    }
+
+    /// The payload of a full segment that we send, in bytes.
+    #[inline]
+    pub fn effective_mss(&self) -> u16 {
+        self.mss
+    }
+
+    /// Everything that is worth showing.
+    pub fn info(&self) -> Info {
+        let counters = &self.cold.counters;
+        Info {
+            state: self.state,
+            effective_mss: self.mss,
+            receive_mss: self.rcv_mss,
+            timestamps: self.flags.any(Flags::TIMESTAMPS),
+            sack: self.flags.any(Flags::SACK),
+            send_scale: self.snd_scale.shift(),
+            receive_scale: self.rcv_scale.shift(),
+            srtt_us: self.rtt.srtt_us(),
+            rttvar_us: self.rtt.rttvar_x4 / 4,
+            min_rtt_us: if self.min_rtt_us == u32::MAX {
+                0
+            } else {
+                self.min_rtt_us
+            },
+            rto_us: self.rto_us,
+            cwnd: self.window.cwnd,
+            ssthresh: self.window.ssthresh,
+            send_window: self.snd_wnd,
+            receive_window: self.rcv_adv.saturating_sub(self.rcv_nxt) as u32,
+            in_flight: self.in_flight(),
+            bytes_acked: self.send_una(),
+            bytes_received: self.receive_next(),
+            bytes_unsent: self.send_limit - self.send_nxt(),
+            retransmissions: counters.retransmissions,
+            timeouts: counters.timeouts,
+            recoveries: counters.recoveries,
+            duplicate_acks: counters.duplicate_acks,
+            out_of_order: counters.out_of_order,
+            out_of_order_ranges: self.cold.out_of_order.len(),
+            challenge_acks: counters.challenge_acks,
+            last_received: self.last_received,
+        }
+    }
+}

@@ -1,0 +1,139 @@
+//! The ACK field: SND.UNA, the send window, the scoreboard, and what they mean for congestion and loss.
+
+use sidecore_wire::TcpHeader;
+
+use super::{Arrival, Step};
+use crate::Connection;
+use crate::congestion::{Ack, CongestionControl};
+use crate::flags::Flags;
+use crate::range_pool::RangePool;
+use crate::time::Instant;
+use crate::types::DropReason;
+
+impl Connection {
+    /// SND.WND <- SEG.WND, SND.WL1 <- SEG.SEQ, SND.WL2 <- SEG.ACK.
+    #[inline]
+    pub(super) fn take_send_window(&mut self, header: &TcpHeader, seq: u64, ack: u64) {
+        self.snd_wnd = header.window.scaled_by(self.snd_scale);
+        self.max_snd_wnd = self.max_snd_wnd.max(self.snd_wnd);
+        self.snd_wl1 = seq as u32;
+        self.snd_wl2 = ack as u32;
+    }
+
+    /// SND.UNA <- SEG.ACK, with the round-trip time and the retransmission timer.
+    #[inline]
+    pub(super) fn advance_snd_una(&mut self, now: Instant, acked: u32) {
+        self.snd_una += u64::from(acked);
+        if self.snd_una >= self.rtt_end {
+            self.rtt_end = u64::MAX;
+            self.rtt_sample(now.micros_since(self.rtt_started));
+        }
+        // RFC 6298 rules 5.2 and 5.3: off when all is acknowledged, else restarted.
+        self.retransmit_at = if self.snd_una == self.snd_nxt {
+            Instant::NEVER
+        } else {
+            now.after_micros(self.rto_us)
+        };
+    }
+
+    /// The congestion window was used up, and is acknowledged.
+    #[inline(never)]
+    pub(crate) fn grow_window(&mut self, now: Instant, acked: u32) {
+        let ack = Ack {
+            now,
+            acked,
+            mss: u32::from(self.mss),
+            srtt_us: self.rtt.srtt_us(),
+        };
+        self.cold.controller.on_ack(&mut self.window, &ack);
+    }
+
+    /// Fifth step, in ESTABLISHED and all later states.
+    pub(super) fn process_ack(
+        &mut self,
+        arrival: &mut Arrival<'_>,
+        ranges: &mut RangePool,
+    ) -> Step {
+        let ack = self.snd_offset(arrival.header.ack);
+        // RFC 5961 section 5.2: "The ACK value is considered acceptable only if it is in the range of
+        // ((SND.UNA - MAX.SND.WND) <= SEG.ACK <= SND.NXT)." All others "MUST be discarded and an ACK sent back".
+        let oldest = self.snd_una as i64 - i64::from(self.max_snd_wnd);
+        if ack < oldest || ack > self.snd_nxt as i64 {
+            self.challenge(arrival.now);
+            return arrival.drop_because(DropReason::BadAck);
+        }
+        self.answered();
+        let newly_sacked = self.update_scoreboard(arrival.header, ranges);
+        if ack < self.snd_una as i64 {
+            // "If the ACK is a duplicate (SEG.ACK =< SND.UNA), it can be ignored"; its text cannot.
+            return Step::Continue(());
+        }
+        let window_changed = self.update_send_window(arrival, ack as u64);
+        let acked = (ack as u64 - self.snd_una) as u32;
+        if acked > 0 {
+            arrival.outcome.acked = true;
+            self.cold.attempts = 0;
+            self.cold.unanswered_since = arrival.now;
+            self.sample_by_timestamp(arrival);
+            self.advance_snd_una(arrival.now, acked);
+            self.flags.clear(Flags::BACKED_OFF);
+            self.trim_scoreboard(ranges);
+        }
+        let duplicate = acked == 0
+            && self.outstanding() > 0
+            && self.is_duplicate_ack(arrival, window_changed, newly_sacked);
+        self.recovery_on_ack(arrival.now, acked, duplicate, ranges);
+        self.leave_persist(arrival.now);
+        Step::Continue(())
+    }
+
+    /// RFC 5681 section 2, "DUPLICATE ACKNOWLEDGMENT"; with SACK, RFC 6675 section 2: one that reports something new.
+    fn is_duplicate_ack(&self, arrival: &Arrival<'_>, window_changed: bool, sacked: u64) -> bool {
+        if self.flags.any(Flags::SACK) {
+            return sacked > 0;
+        }
+        arrival.header.segment_len(arrival.payload_len) == 0 && !window_changed
+    }
+
+    /// "If SND.WL1 < SEG.SEQ or (SND.WL1 = SEG.SEQ and SND.WL2 =< SEG.ACK), set SND.WND <- SEG.WND …". Returns whether the
+    /// window is another than before.
+    fn update_send_window(&mut self, arrival: &Arrival<'_>, ack: u64) -> bool {
+        let newer_seq = (arrival.seq as u32).wrapping_sub(self.snd_wl1) as i32;
+        let newer_ack = (ack as u32).wrapping_sub(self.snd_wl2) as i32;
+        if newer_seq < 0 || (newer_seq == 0 && newer_ack < 0) {
+            return false;
+        }
+        let before = self.snd_wnd;
+        let header = arrival.header;
+        self.take_send_window(header, arrival.seq as u64, ack);
+        if header.flags.contains(sidecore_wire::TcpFlags::SYN) {
+            // The window of a SYN is not scaled.
+            self.snd_wnd = header.window.scaled_by(Default::default());
+        }
+        self.snd_wnd != before
+    }
+
+    /// A round-trip time from the echoed timestamp (RFC 7323 section 4), where the timed segment gives none: it was
+    /// retransmitted (Karn's algorithm does not bind timestamps, RFC 6298 section 3). To the millisecond only.
+    fn sample_by_timestamp(&mut self, arrival: &Arrival<'_>) {
+        if self.rtt_end != u64::MAX || !self.flags.any(Flags::LOSSY.or(Flags::BACKED_OFF)) {
+            return;
+        }
+        let Some(timestamps) = arrival.header.options.timestamps else {
+            return;
+        };
+        let elapsed = self.timestamp(arrival.now).wrapping_sub(timestamps.echo);
+        if self.flags.any(Flags::TIMESTAMPS) && timestamps.echo != 0 && elapsed < 1 << 17 {
+            self.rtt_sample(elapsed.max(1) * 1_000);
+        }
+    }
+
+    /// The peer is alive: probes are answered (RFC 9293 section 3.8.6.1: the connection stays open "as long as the
+    /// receiving TCP continues to send acknowledgments").
+    fn answered(&mut self) {
+        if self.flags.any(Flags::PROBING) {
+            self.cold.attempts = 0;
+        }
+        self.cold.soft_error = false;
+    }
+}

@@ -1,0 +1,74 @@
+//! Round-trip time and retransmission timeout (RFC 6298).
+
+use crate::Connection;
+use crate::time::Instant;
+
+/// Round-trip times above this are taken as this (134 s), so that eight times them fit into 32 bits.
+const MAX_RTT_US: u32 = 1 << 27;
+
+/// SRTT and RTTVAR, in fixed point.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) struct RttEstimator {
+    /// Eight times SRTT, in microseconds; 0: no sample yet.
+    pub(crate) srtt_x8: u32,
+    /// Four times RTTVAR, in microseconds.
+    pub(crate) rttvar_x4: u32,
+}
+
+impl RttEstimator {
+    /// RFC 6298 rules 2.2 and 2.3, with alpha 1/8 and beta 1/4.
+    pub(crate) fn sample(&mut self, rtt_us: u32) {
+        let rtt = rtt_us.clamp(1, MAX_RTT_US);
+        if self.srtt_x8 == 0 {
+            // "SRTT <- R, RTTVAR <- R/2"
+            self.srtt_x8 = rtt * 8;
+            self.rttvar_x4 = rtt * 2;
+            return;
+        }
+        // "RTTVAR <- (1 - beta) * RTTVAR + beta * |SRTT - R'|": before SRTT changes.
+        let deviation = (self.srtt_x8 / 8).abs_diff(rtt);
+        self.rttvar_x4 = self.rttvar_x4 - self.rttvar_x4 / 4 + deviation;
+        // "SRTT <- (1 - alpha) * SRTT + alpha * R'"
+        self.srtt_x8 = (self.srtt_x8 - self.srtt_x8 / 8 + rtt).max(1);
+    }
+
+    /// "RTO <- SRTT + max (G, K*RTTVAR)" with K = 4 and G = 1 ms, in microseconds.
+    pub(crate) fn rto_us(&self) -> u32 {
+        self.srtt_x8 / 8 + self.rttvar_x4.max(1_000)
+    }
+
+    pub(crate) fn srtt_us(&self) -> u32 {
+        self.srtt_x8 / 8
+    }
+}
+
+impl Connection {
+    /// Takes a sample and with it ends a backoff (RFC 6298 section 5: "when a subsequent RTT measurement is obtained").
+    #[inline]
+    pub(crate) fn rtt_sample(&mut self, rtt_us: u32) {
+        self.rtt.sample(rtt_us);
+        // Rules 2.4 and 2.5: bounds.
+        self.rto_us = self.rtt.rto_us().max(self.min_rto_us).min(self.max_rto_us);
+        self.min_rtt_us = self.min_rtt_us.min(rtt_us.max(1));
+    }
+
+    /// Starts to time the data that ends at `end`, if nothing is being timed.
+    #[inline]
+    pub(crate) fn rtt_start(&mut self, now: Instant, end: u64) {
+        if self.rtt_end == u64::MAX {
+            self.rtt_end = end;
+            self.rtt_started = now;
+        }
+    }
+
+    /// "RTT samples MUST NOT be made using segments that were retransmitted" (RFC 6298 section 3, Karn's algorithm).
+    pub(crate) fn rtt_cancel(&mut self) {
+        self.rtt_end = u64::MAX;
+    }
+
+    /// Timestamp clock: milliseconds, with an offset of its own for each connection (RFC 7323 section 5.4).
+    #[inline]
+    pub(crate) fn timestamp(&self, now: Instant) -> u32 {
+        (now.as_millis() as u32).wrapping_add(self.ts_offset)
+    }
+}

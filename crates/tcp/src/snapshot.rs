@@ -1,0 +1,1 @@
+//! Live connections as values: for another process to take them over.

@@ -1,0 +1,252 @@
+//! Timers: retransmission (RFC 6298), persist (RFC 9293 section 3.8.6.1), delayed ACK, cork, keepalive, FIN-WAIT-2, TIME-WAIT.
+//!
+//! Retransmission and persist share one deadline, as never both run; so do keepalive, FIN-WAIT-2 and TIME-WAIT.
+
+use crate::Connection;
+use crate::flags::Flags;
+use crate::range_pool::RangePool;
+use crate::time::Instant;
+use crate::types::{CloseReason, State, TimeoutOutcome};
+
+/// Retransmissions and probes of a connection that no application holds any more (Linux: tcp_orphan_retries).
+const ORPHAN_ATTEMPTS: u8 = 8;
+
+impl Connection {
+    /// When [`Connection::handle_timeout`] must be called at the latest; `None`: no timer runs. Cheap. May be earlier than
+    /// necessary, and then nothing happens but that it is later the next time.
+    #[inline]
+    pub fn next_timeout(&self) -> Option<Instant> {
+        let mut next = self.retransmit_at.min(self.ack_at).min(self.idle_at);
+        if self.flags.any(Flags::CORKED) {
+            next = next.min(self.cold.cork_at);
+        }
+        (next != Instant::NEVER).then_some(next)
+    }
+
+    /// Time has passed: whatever is due by `now` happens. Call [`Connection::poll_transmit`] after it.
+    pub fn handle_timeout(&mut self, now: Instant, ranges: &mut RangePool) -> TimeoutOutcome {
+        let mut closed = None;
+        if self.ack_at <= now {
+            self.ack_at = Instant::NEVER;
+            self.flags.set(Flags::ACK_NOW);
+        }
+        if self.flags.any(Flags::CORKED) && self.cold.cork_at <= now {
+            self.flags.clear(Flags::CORKED);
+            self.flags.set(Flags::FLUSH);
+        }
+        if self.retransmit_at <= now {
+            closed = self.retransmit_timeout(now, ranges);
+        }
+        if self.idle_at <= now && closed.is_none() {
+            closed = self.idle_timeout(now);
+        }
+        TimeoutOutcome { closed }
+    }
+
+    fn retransmit_timeout(&mut self, now: Instant, ranges: &mut RangePool) -> Option<CloseReason> {
+        match self.state {
+            State::Closed | State::Listen | State::TimeWait => {
+                self.retransmit_at = Instant::NEVER;
+                None
+            }
+            State::SynSent | State::SynReceived => self.syn_timeout(),
+            _ if self.flags.any(Flags::PROBING) => self.persist_timeout(now),
+            _ if self.outstanding() > 0 => self.data_timeout(now, ranges),
+            _ => {
+                self.retransmit_at = Instant::NEVER;
+                None
+            }
+        }
+    }
+
+    /// The SYN or SYN-ACK was not answered.
+    fn syn_timeout(&mut self) -> Option<CloseReason> {
+        if self.cold.attempts >= self.cold.settings.syn_retries {
+            return Some(self.give_up());
+        }
+        self.cold.attempts += 1;
+        self.cold.counters.timeouts = self.cold.counters.timeouts.wrapping_add(1);
+        self.cold.counters.retransmissions = self.cold.counters.retransmissions.wrapping_add(1);
+        self.back_off();
+        self.retransmit_at = Instant::NEVER;
+        self.flags.set(Flags::SYN_DUE);
+        None
+    }
+
+    /// Rules 5.4 to 5.6 of RFC 6298; R2 of RFC 9293 section 3.8.3.
+    fn data_timeout(&mut self, now: Instant, ranges: &mut RangePool) -> Option<CloseReason> {
+        if self.cold.attempts == 0 {
+            // What timed out was sent (or its timer restarted) one timeout ago.
+            let ago = core::time::Duration::from_micros(self.rto_us.into());
+            self.cold.unanswered_since = now - ago;
+        }
+        if self.unanswered_too_long(now) {
+            return Some(self.give_up());
+        }
+        self.cold.attempts = self.cold.attempts.saturating_add(1);
+        self.cold.counters.timeouts = self.cold.counters.timeouts.wrapping_add(1);
+        self.flags.set(Flags::BACKED_OFF);
+        // "The host MUST set RTO <- RTO * 2 ('back off the timer')."
+        self.back_off();
+        self.enter_loss(now, ranges);
+        self.retransmit_at = self.bounded_by_user_timeout(now, self.rto_us);
+        None
+    }
+
+    /// "The retransmission timer … MUST be bounded": doubles RTO up to its bound.
+    fn back_off(&mut self) {
+        self.rto_us = self.rto_us.saturating_mul(2).min(self.max_rto_us);
+    }
+
+    fn unanswered_too_long(&self, now: Instant) -> bool {
+        let orphan = self.flags.any(Flags::ORPHAN) && self.cold.attempts >= ORPHAN_ATTEMPTS;
+        let silent = now.millis_since(self.cold.unanswered_since);
+        orphan || silent >= u64::from(self.cold.settings.user_timeout_ms)
+    }
+
+    /// The next attempt, but not later than the user timeout.
+    fn bounded_by_user_timeout(&self, now: Instant, delay_us: u32) -> Instant {
+        let limit = self
+            .cold
+            .unanswered_since
+            .after_millis(self.cold.settings.user_timeout_ms);
+        let next = now.after_micros(delay_us);
+        if limit > now { next.min(limit) } else { next }
+    }
+
+    fn give_up(&mut self) -> CloseReason {
+        let reason = if self.cold.soft_error {
+            CloseReason::Unreachable
+        } else {
+            CloseReason::TimedOut
+        };
+        self.enter_closed(reason)
+    }
+
+    /// Data waits, nothing is in flight, and the peer's window is (as good as) closed: the persist timer must run, or a
+    /// lost window update would stop the connection for ever (RFC 9293 section 3.8.6.1, MUST-36).
+    pub(crate) fn enter_persist(&mut self, now: Instant) {
+        if self.retransmit_at != Instant::NEVER || self.outstanding() > 0 {
+            return;
+        }
+        self.flags.set(Flags::PROBING);
+        self.cold.attempts = 0;
+        self.cold.probe_backoff = 0;
+        self.cold.unanswered_since = now;
+        // "SHOULD send the first zero-window probe when a zero window has existed for the retransmission timeout period"
+        self.retransmit_at = now.after_micros(self.rto_us);
+    }
+
+    /// An ACK came: if the window has opened, the persist timer has done its work.
+    pub(crate) fn leave_persist(&mut self, now: Instant) {
+        if !self.flags.any(Flags::PROBING) {
+            return;
+        }
+        self.cold.unanswered_since = now;
+        let open = self.snd_wnd >= u32::from(self.mss).min((self.max_snd_wnd / 2).max(1));
+        if open || self.outstanding() > 0 {
+            self.flags.clear(Flags::PROBING.or(Flags::PROBE_DUE));
+            self.cold.attempts = 0;
+            self.retransmit_at = if self.outstanding() > 0 {
+                now.after_micros(self.rto_us)
+            } else {
+                Instant::NEVER
+            };
+        }
+    }
+
+    /// The persist timer fired. As long as probes are answered, the connection stays (MUST-37); without an application that
+    /// holds it, not for ever.
+    fn persist_timeout(&mut self, now: Instant) -> Option<CloseReason> {
+        if self.cold.attempts == 0 && !self.flags.any(Flags::ORPHAN) {
+            self.cold.unanswered_since = now;
+        }
+        if self.unanswered_too_long(now) {
+            return Some(self.give_up());
+        }
+        self.cold.attempts = self.cold.attempts.saturating_add(1);
+        // "The time between successive probes SHOULD be increased exponentially."
+        self.cold.probe_backoff = (self.cold.probe_backoff + 1).min(16);
+        let delay = (u64::from(self.rto_us) << self.cold.probe_backoff).min(self.max_rto_us.into());
+        self.retransmit_at = self.bounded_by_user_timeout(now, delay as u32);
+        if self.snd_wnd > 0 && self.snd_nxt < self.send_limit {
+            // The override timeout of silly window avoidance: what fits goes out (RFC 9293 section 3.8.6.2.1).
+            self.flags.set(Flags::FLUSH);
+            self.flags.clear(Flags::PROBING);
+            self.retransmit_at = Instant::NEVER;
+        } else {
+            self.flags.set(Flags::PROBE_DUE);
+        }
+        None
+    }
+
+    fn idle_timeout(&mut self, now: Instant) -> Option<CloseReason> {
+        self.idle_at = Instant::NEVER;
+        match self.state {
+            // "the time-wait timeout expires … delete the TCB, enter the CLOSED state"
+            State::TimeWait => Some(self.enter_closed(CloseReason::Normal)),
+            State::FinWait2 if self.flags.any(Flags::ORPHAN) => {
+                Some(self.enter_closed(CloseReason::TimedOut))
+            }
+            state if state.is_synchronized() => self.keepalive_timeout(now),
+            _ => None,
+        }
+    }
+
+    /// RFC 9293 section 3.8.4.
+    fn keepalive_timeout(&mut self, now: Instant) -> Option<CloseReason> {
+        let settings = self.cold.settings;
+        if settings.keepalive_probes == 0 {
+            return None;
+        }
+        let due = self.last_received.after_millis(settings.keepalive_idle_ms);
+        if due > now {
+            // Something came since the timer was set.
+            self.cold.keepalive_probes = 0;
+            self.idle_at = due;
+            return None;
+        }
+        if self.outstanding() > 0 || self.snd_nxt < self.send_limit {
+            // Retransmissions and window probes find out by themselves.
+            self.idle_at = now.after_millis(settings.keepalive_idle_ms);
+            return None;
+        }
+        if self.cold.keepalive_probes >= settings.keepalive_probes {
+            self.flags.set(Flags::RESET_DUE);
+            return Some(self.give_up());
+        }
+        self.cold.keepalive_probes += 1;
+        self.flags.set(Flags::PROBE_DUE);
+        self.idle_at = now.after_millis(settings.keepalive_interval_ms);
+        None
+    }
+
+    /// Starts the keepalive timer, or stops it.
+    pub(crate) fn arm_keepalive(&mut self) {
+        let settings = &self.cold.settings;
+        self.idle_at = if settings.keepalive_probes == 0 {
+            Instant::NEVER
+        } else {
+            self.last_received.after_millis(settings.keepalive_idle_ms)
+        };
+    }
+
+    pub(crate) fn arm_fin_wait_2(&mut self, now: Instant) {
+        self.flags.clear(Flags::FIN_WAIT_2_DUE);
+        if self.state == State::FinWait2 {
+            self.idle_at = now.after_millis(self.cold.settings.fin_wait_2_ms);
+        }
+    }
+
+    /// "Start the time-wait timer, turn off the other timers."
+    pub(crate) fn enter_time_wait(&mut self, now: Instant) {
+        self.state = State::TimeWait;
+        self.retransmit_at = Instant::NEVER;
+        self.flags.clear(Flags::PROBE_DUE.or(Flags::PROBING));
+        self.restart_time_wait(now);
+    }
+
+    pub(crate) fn restart_time_wait(&mut self, now: Instant) {
+        self.idle_at = now.after_millis(self.cold.settings.time_wait_ms);
+    }
+}

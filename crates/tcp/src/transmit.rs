@@ -1,0 +1,448 @@
+//! Segments out: what is due, in which order, and how much of it (RFC 9293 sections 3.8.6 and 3.7.4).
+
+use core::ops::Range as OffsetRange;
+
+use sidecore_wire::{SeqNumber, TcpFlags, TcpHeader, TcpOptions, Timestamps, UnscaledWindow};
+
+use crate::Connection;
+use crate::congestion::{CongestionControl, initial_window};
+use crate::flags::Flags;
+use crate::range_pool::{Range, RangePool};
+use crate::recovery::Phase;
+use crate::time::Instant;
+use crate::types::{State, TxLimits, TxSegment};
+
+/// How long cork and MSG_MORE hold a partial segment back.
+const CORK_MS: u32 = 200;
+
+/// Why no new data can go out.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Hold {
+    /// There is none.
+    Nothing,
+    /// The congestion window.
+    Congestion,
+    /// The peer's window is closed, or too small to be worth a segment.
+    Window,
+    /// Nagle's algorithm: a small segment waits for the ACK of the one before.
+    Nagle,
+    /// The application holds it back.
+    Cork,
+}
+
+impl Connection {
+    /// The next segment to send, or `None`. To be called until it gives `None`, at the end of the caller's turn, so that
+    /// acknowledgments ride on the data of that turn.
+    ///
+    /// In this order: RST, SYN, probes; retransmissions; new data; FIN (with the last data if possible); a pure ACK.
+    #[inline]
+    pub fn poll_transmit(
+        &mut self,
+        now: Instant,
+        tx: &TxLimits,
+        ranges: &mut RangePool,
+    ) -> Option<TxSegment> {
+        let handshake = matches!(
+            self.state,
+            State::Closed | State::SynSent | State::SynReceived
+        );
+        if handshake || self.flags.any(Flags::RARE_DUE) {
+            let rare = self.poll_rare(now);
+            if rare.is_some() || handshake {
+                return rare;
+            }
+        }
+        if self.flags.any(Flags::RECOVERING)
+            && let Some(segment) = self.poll_retransmission(now, tx, ranges)
+        {
+            return Some(segment);
+        }
+        match self.sendable(tx.max_segments_bytes) {
+            Ok(len) => return Some(self.new_data(now, len)),
+            Err(hold) => self.note_hold(now, hold),
+        }
+        if self.fin_is_next() {
+            return Some(self.new_data(now, 0));
+        }
+        if self.flags.any(Flags::ACK_NOW) {
+            return Some(self.pure_ack(now));
+        }
+        None
+    }
+
+    /// Whether [`Connection::poll_transmit`] has something to do right now. Cheap; touches only the hot part.
+    #[inline]
+    pub fn wants_transmit(&self) -> bool {
+        if self.flags.any(Flags::DUE) {
+            return true;
+        }
+        if !self.state.is_synchronized() {
+            return false;
+        }
+        if self.flags.any(Flags::RECOVERING) && self.in_flight() < self.window.cwnd {
+            return true;
+        }
+        match self.sendable(0) {
+            Ok(_) => true,
+            // Its timer has yet to be set.
+            Err(Hold::Window) => self.retransmit_at == Instant::NEVER,
+            Err(Hold::Cork) => !self.flags.any(Flags::CORKED),
+            Err(_) => self.fin_is_next(),
+        }
+    }
+
+    /// How many bytes from SND.NXT on may go out as one (super-)segment.
+    #[inline]
+    fn sendable(&self, max_segments_bytes: u32) -> Result<u32, Hold> {
+        if self.snd_nxt >= self.send_limit {
+            return Err(Hold::Nothing);
+        }
+        let mss = u64::from(self.mss);
+        // D and U of RFC 9293 section 3.8.6.2.1, and what the congestion window leaves.
+        let unsent = self.send_limit - self.snd_nxt;
+        let usable = (self.snd_una + u64::from(self.snd_wnd)).saturating_sub(self.snd_nxt);
+        let wanted = unsent.min(usable);
+        let room = u64::from(self.window.cwnd.saturating_sub(self.in_flight()));
+        let most = wanted.min(room).min(u64::from(max_segments_bytes).max(mss));
+        if most < unsent {
+            // Not to the end: full segments.
+            if most >= mss {
+                return Ok((most - most % mss) as u32);
+            }
+            return self.sendable_below_mss(wanted, room);
+        }
+        // "[SND.NXT = SND.UNA and] PUSHed and D <= U": to the end, with a partial segment last.
+        match self.hold_partial() {
+            None => Ok(unsent as u32),
+            Some(_) if unsent > mss => Ok((unsent - unsent % mss) as u32),
+            Some(_) if unsent == mss => Ok(unsent as u32),
+            Some(hold) => Err(hold),
+        }
+    }
+
+    /// Sender's silly window avoidance, where a window leaves less than a segment (RFC 9293 section 3.8.6.2.1).
+    #[cold]
+    fn sendable_below_mss(&self, wanted: u64, room: u64) -> Result<u32, Hold> {
+        if room < wanted {
+            return Err(Hold::Congestion);
+        }
+        // "min(D,U) >= Fs * Max(SND.WND)" with Fs = 1/2, "or if … the override timeout occurs".
+        let half = wanted > 0 && wanted >= u64::from(self.max_snd_wnd / 2);
+        if half || (wanted > 0 && self.flags.any(Flags::FLUSH)) {
+            return Ok(wanted as u32);
+        }
+        Err(Hold::Window)
+    }
+
+    /// Whether the last, partial segment must wait.
+    #[inline]
+    fn hold_partial(&self) -> Option<Hold> {
+        if self.flags.any(Flags::FLUSH.or(Flags::FIN_QUEUED)) {
+            return None;
+        }
+        if self.flags.any(Flags::CORK.or(Flags::MORE)) {
+            return Some(Hold::Cork);
+        }
+        // Nagle's algorithm (RFC 9293 section 3.7.4) as amended by Minshall and used by Linux: what waits for an ACK is not
+        // any small segment, but only one that follows another small one.
+        let small_is_out = (self.snd_sml.wrapping_sub(self.snd_una as u32) as i32) > 0;
+        (small_is_out && !self.flags.any(Flags::NO_DELAY)).then_some(Hold::Nagle)
+    }
+
+    /// No data can go out: if nothing else will wake the connection, a timer must.
+    #[inline]
+    fn note_hold(&mut self, now: Instant, hold: Hold) {
+        match hold {
+            Hold::Nothing | Hold::Nagle => {}
+            Hold::Congestion => self.flags.set(Flags::CWND_LIMITED),
+            Hold::Window => self.enter_persist(now),
+            Hold::Cork => {
+                if !self.flags.any(Flags::CORKED) {
+                    self.flags.set(Flags::CORKED);
+                    self.cold.cork_at = now.after_millis(CORK_MS);
+                }
+            }
+        }
+    }
+
+    /// Whether a FIN, without data, is what must go out next.
+    #[inline]
+    fn fin_is_next(&self) -> bool {
+        self.flags.any(Flags::FIN_QUEUED)
+            && !self.flags.any(Flags::FIN_SENT)
+            && self.snd_nxt == self.send_limit
+    }
+
+    /// A segment of new data of `len` bytes, or a FIN.
+    #[inline]
+    fn new_data(&mut self, now: Instant, len: u32) -> TxSegment {
+        let start = self.snd_nxt;
+        let end = start + u64::from(len);
+        if start == self.snd_una {
+            self.restart_after_idle(now);
+        }
+        let limited = self.window.cwnd.saturating_sub(self.in_flight()) < len + u32::from(self.mss);
+        self.flags.assign(Flags::CWND_LIMITED, limited);
+        let mut flags = TcpFlags::ACK;
+        let mut sequence_end = end;
+        if end == self.send_limit {
+            if !self.flags.any(Flags::MORE) {
+                flags |= TcpFlags::PSH;
+            }
+            self.flags.clear(Flags::FLUSH.or(Flags::CORKED));
+            if self.flags.any(Flags::FIN_QUEUED) {
+                flags |= TcpFlags::FIN;
+                self.flags.set(Flags::FIN_SENT);
+                sequence_end += 1;
+            }
+        }
+        if !u64::from(len).is_multiple_of(u64::from(self.mss)) {
+            self.snd_sml = end as u32;
+        }
+        self.snd_nxt = sequence_end;
+        if self.flags.any(Flags::LOSSY) {
+            self.cold.pipe = self.cold.pipe.saturating_add((sequence_end - start) as u32);
+        }
+        self.rtt_start(now, sequence_end);
+        // RFC 6298 rule 5.1.
+        if self.retransmit_at == Instant::NEVER {
+            self.cold_start_timer(now);
+        }
+        self.segment(now, flags, start..end, false)
+    }
+
+    /// The retransmission timer starts with the first segment of a flight.
+    #[inline]
+    fn cold_start_timer(&mut self, now: Instant) {
+        self.retransmit_at = now.after_micros(self.rto_us);
+    }
+
+    /// RFC 5681 section 4.1: "a TCP SHOULD set cwnd to no more than RW before beginning transmission if the TCP has not sent data
+    /// in an interval exceeding the retransmission timeout", where RW = min(IW, cwnd).
+    #[inline]
+    fn restart_after_idle(&mut self, now: Instant) {
+        let idle_us = now.micros_since(self.rtt_started);
+        if idle_us > self.rto_us {
+            self.restart_window(now, idle_us);
+        }
+    }
+
+    #[cold]
+    fn restart_window(&mut self, now: Instant, idle_us: u32) {
+        let initial = initial_window(
+            self.cold.settings.initial_window_segments,
+            u32::from(self.mss),
+        );
+        self.cold
+            .controller
+            .on_restart(&mut self.window, now, idle_us);
+        self.window.cwnd = self.window.cwnd.min(initial);
+    }
+
+    /// Sends again what is lost (NextSeg () rule 1 of RFC 6675), as far as the window allows.
+    #[cold]
+    fn poll_retransmission(
+        &mut self,
+        now: Instant,
+        tx: &TxLimits,
+        ranges: &mut RangePool,
+    ) -> Option<TxSegment> {
+        debug_assert!(self.phase != Phase::Open);
+        let Some(lost) = self.next_lost(ranges) else {
+            self.flags.clear(Flags::RETRANSMIT_NOW);
+            return None;
+        };
+        let mss = u64::from(self.mss);
+        let room = u64::from(self.window.cwnd.saturating_sub(self.in_flight()));
+        let must = self.flags.any(Flags::RETRANSMIT_NOW);
+        if room < mss && !must {
+            return None;
+        }
+        // A window that has shrunk: the first segment is sent again even so (RFC 9293 section 3.8.6, SHLD-16).
+        let window_end = self.snd_una + u64::from(self.snd_wnd);
+        if lost.start != self.snd_una && lost.start >= window_end {
+            self.flags.clear(Flags::RETRANSMIT_NOW);
+            return None;
+        }
+        let limit = room.min(u64::from(tx.max_segments_bytes)).max(mss);
+        let mut len = lost.len().min(limit);
+        if len > mss {
+            len -= len % mss;
+        }
+        let range = Range::new(lost.start, lost.start + len);
+        self.flags.clear(Flags::RETRANSMIT_NOW);
+        Some(self.retransmit(now, range))
+    }
+
+    fn retransmit(&mut self, now: Instant, range: Range) -> TxSegment {
+        let mut flags = TcpFlags::ACK;
+        let data_end = range.end.min(self.send_limit);
+        if range.end > self.send_limit {
+            flags |= TcpFlags::FIN;
+        }
+        if data_end == self.send_limit {
+            flags |= TcpFlags::PSH;
+        }
+        self.note_retransmission(range);
+        if range.start == self.snd_una || self.retransmit_at == Instant::NEVER {
+            self.retransmit_at = now.after_micros(self.rto_us);
+        }
+        self.segment(now, flags, range.start..data_end, true)
+    }
+
+    /// A segment that acknowledges, with or without payload.
+    #[inline]
+    fn segment(
+        &mut self,
+        now: Instant,
+        flags: TcpFlags,
+        payload: OffsetRange<u64>,
+        retransmission: bool,
+    ) -> TxSegment {
+        let mut segment_size = self.mss;
+        let mut header = self.header(now, self.snd_seq(payload.start), flags);
+        if self.flags.any(Flags::SACK_DUE) {
+            segment_size -= self.sack_len();
+            header.options.sack = self.take_sack_blocks();
+        }
+        self.flags.clear(Flags::ACK_NOW);
+        self.ack_at = Instant::NEVER;
+        self.last_ack_sent = self.rcv_nxt;
+        TxSegment {
+            header,
+            payload,
+            segment_size,
+            retransmission,
+        }
+    }
+
+    #[inline]
+    fn header(&mut self, now: Instant, seq: SeqNumber, flags: TcpFlags) -> TcpHeader {
+        let timestamps = self.flags.any(Flags::TIMESTAMPS).then(|| Timestamps {
+            value: self.timestamp(now),
+            echo: self.ts_recent,
+        });
+        TcpHeader {
+            seq,
+            ack: self.rcv_seq(self.rcv_nxt),
+            flags,
+            window: self.select_window(),
+            options: TcpOptions {
+                timestamps,
+                ..TcpOptions::NONE
+            },
+            ..TcpHeader::default()
+        }
+    }
+
+    /// `<SEQ=SND.NXT><ACK=RCV.NXT><CTL=ACK>`
+    #[inline]
+    fn pure_ack(&mut self, now: Instant) -> TxSegment {
+        let at = self.snd_nxt;
+        self.segment(now, TcpFlags::ACK, at..at, false)
+    }
+
+    /// What is seldom due: resets, the handshake, probes.
+    #[cold]
+    fn poll_rare(&mut self, now: Instant) -> Option<TxSegment> {
+        if self.flags.any(Flags::RESET_REPLY) {
+            self.flags.clear(Flags::RESET_REPLY);
+            let header = TcpHeader {
+                seq: self.cold.reset_reply_seq,
+                flags: TcpFlags::RST,
+                ..TcpHeader::default()
+            };
+            return Some(self.bare(header));
+        }
+        if self.flags.any(Flags::RESET_DUE) {
+            self.flags.clear(Flags::RESET_DUE);
+            return Some(self.reset());
+        }
+        if self.flags.any(Flags::FIN_WAIT_2_DUE) {
+            self.arm_fin_wait_2(now);
+        }
+        if self.flags.any(Flags::SYN_DUE) {
+            self.flags.clear(Flags::SYN_DUE);
+            return Some(self.syn(now));
+        }
+        if self.flags.any(Flags::PROBE_DUE) {
+            self.flags.clear(Flags::PROBE_DUE);
+            return Some(self.probe(now));
+        }
+        if self.state == State::SynReceived && self.flags.any(Flags::ACK_NOW) {
+            return Some(self.pure_ack(now));
+        }
+        None
+    }
+
+    /// `<SEQ=SND.NXT><ACK=RCV.NXT><CTL=RST,ACK>`; in SYN-RECEIVED SND.NXT is ISS + 1.
+    fn reset(&mut self) -> TxSegment {
+        let header = TcpHeader {
+            seq: self.snd_seq(self.snd_nxt),
+            ack: self.rcv_seq(self.rcv_nxt),
+            flags: TcpFlags::RST | TcpFlags::ACK,
+            window: UnscaledWindow(0),
+            ..TcpHeader::default()
+        };
+        self.bare(header)
+    }
+
+    fn bare(&self, header: TcpHeader) -> TxSegment {
+        TxSegment {
+            header,
+            payload: self.snd_nxt..self.snd_nxt,
+            segment_size: self.mss,
+            retransmission: false,
+        }
+    }
+
+    /// `<SEQ=ISS><CTL=SYN>`, with `<ACK=RCV.NXT>` in SYN-RECEIVED, and the options that are offered or agreed.
+    fn syn(&mut self, now: Instant) -> TxSegment {
+        let answers = self.state == State::SynReceived;
+        let mut flags = TcpFlags::SYN;
+        if answers {
+            flags |= TcpFlags::ACK;
+        }
+        let timestamps = self.flags.any(Flags::TIMESTAMPS).then(|| Timestamps {
+            value: self.timestamp(now),
+            echo: self.ts_recent,
+        });
+        let header = TcpHeader {
+            seq: self.snd_base.sub(1),
+            ack: if answers { self.rcv_base } else { SeqNumber(0) },
+            flags,
+            window: self.select_syn_window(),
+            options: TcpOptions {
+                mss: Some(self.cold.announced_mss),
+                window_scale: self.flags.any(Flags::SCALE).then_some(self.rcv_scale),
+                sack_permitted: self.flags.any(Flags::SACK),
+                timestamps,
+                ..TcpOptions::NONE
+            },
+            ..TcpHeader::default()
+        };
+        if self.cold.attempts == 0 && self.retransmit_at == Instant::NEVER {
+            self.rtt_started = now;
+            self.cold.unanswered_since = now;
+        }
+        self.retransmit_at = now.after_micros(self.rto_us);
+        self.flags.clear(Flags::ACK_NOW);
+        TxSegment {
+            header,
+            payload: 0..0,
+            segment_size: self.mss,
+            retransmission: self.cold.attempts > 0,
+        }
+    }
+
+    /// A segment without payload from before SND.UNA, which every TCP must answer with an ACK: the zero-window and keepalive
+    /// probe of BSD and Linux (RFC 9293 section 3.8.4: "SEG.SEQ = SND.NXT-1"). It takes no sequence number, so that a probe
+    /// that the peer's window refuses leaves nothing to undo; where the window has room for a byte, data is sent instead.
+    fn probe(&mut self, now: Instant) -> TxSegment {
+        let mut header = self.header(now, self.snd_seq(self.snd_una).sub(1), TcpFlags::ACK);
+        header.options.sack = Default::default();
+        let mut segment = self.bare(header);
+        segment.retransmission = true;
+        segment
+    }
+}

@@ -1,0 +1,237 @@
+//! What goes in and out of a connection, as plain values.
+
+use core::ops::Range;
+
+use serde::{Deserialize, Serialize};
+use sidecore_wire::TcpHeader;
+
+use crate::time::Instant;
+
+/// The states of RFC 9293 section 3.3.2.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Hash, Serialize, Deserialize)]
+#[repr(u8)]
+pub enum State {
+    /// No connection (any more).
+    #[default]
+    Closed,
+    /// Waits for a SYN. Listeners are the stack's; no [`crate::Connection`] is ever in this state.
+    Listen,
+    /// We sent a SYN.
+    SynSent,
+    /// We got a SYN and sent ours, or are about to.
+    SynReceived,
+    /// Data flows both ways.
+    Established,
+    /// We closed; our FIN is not acknowledged (perhaps not even sent).
+    FinWait1,
+    /// We closed and our FIN is acknowledged; the peer may still send.
+    FinWait2,
+    /// The peer closed; we may still send.
+    CloseWait,
+    /// Both closed at the same time; our FIN is not acknowledged.
+    Closing,
+    /// The peer closed first, then we; our FIN is not acknowledged.
+    LastAck,
+    /// Both closed and all is acknowledged; old segments are waited out.
+    TimeWait,
+}
+
+impl State {
+    /// Whether both sides know the other's sequence numbers (RFC 9293 section 3.3.2).
+    pub const fn is_synchronized(self) -> bool {
+        !matches!(
+            self,
+            Self::Closed | Self::Listen | Self::SynSent | Self::SynReceived
+        )
+    }
+}
+
+/// Why a connection is over.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash, Serialize, Deserialize)]
+pub enum CloseReason {
+    /// Both sides closed and everything was acknowledged.
+    Normal,
+    /// The peer reset the connection, or sent data after the application had closed.
+    Reset,
+    /// The peer refused the connection (RST, or ICMP port or protocol unreachable, in answer to the SYN).
+    Refused,
+    /// Retransmissions, probes or keepalives went unanswered for too long.
+    TimedOut,
+    /// As `TimedOut`, and ICMP had said that the peer cannot be reached.
+    Unreachable,
+    /// The application aborted, or closed before there was a connection.
+    Aborted,
+}
+
+/// Why a segment, or its payload, was dropped. For counters.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
+pub enum DropReason {
+    /// The connection is closed.
+    Closed,
+    /// An old duplicate by its timestamp (RFC 7323 section 5), or no timestamp where one must be.
+    Paws,
+    /// Not in the receive window.
+    OutOfWindow,
+    /// All of the payload was received before.
+    Duplicate,
+    /// The acknowledgment is of something never sent, or too old (RFC 5961 section 5).
+    BadAck,
+    /// No ACK bit where there must be one.
+    NoAck,
+    /// A SYN on a synchronized connection (RFC 5961 section 4).
+    UnexpectedSyn,
+    /// A RST that does not sit exactly at RCV.NXT (RFC 5961 section 3).
+    BadReset,
+    /// Out of order, and the [`crate::RangePool`] had no range left.
+    NoRanges,
+    /// Out of order, and the caller had no room.
+    NoRoom,
+    /// Payload after the peer's FIN, or in a state that takes none.
+    AfterFin,
+    /// Payload for an application that has closed: answered by a RST.
+    AfterClose,
+}
+
+/// Bytes of a segment's payload that the caller must store now.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct RxRange {
+    /// Where in the segment's payload they start.
+    pub payload_offset: u32,
+    /// How many; never 0.
+    pub len: u32,
+    /// Where in the stream they belong.
+    pub stream_offset: u64,
+    /// They start where the in-order data ended before. After storing them, in-order data ends at
+    /// [`crate::Connection::receive_next`]: data stored earlier may have become in order with them.
+    pub in_order: bool,
+}
+
+/// What a segment did.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Outcome {
+    /// The caller must store these bytes now. Some of them may have been stored before; they are the same bytes.
+    pub accept: Option<RxRange>,
+    /// SND.UNA moved: see [`crate::Connection::send_una`].
+    pub acked: bool,
+    /// The connection became established.
+    pub established: bool,
+    /// The peer's FIN became in-order: there is no data after [`crate::Connection::receive_next`].
+    pub fin: bool,
+    /// The connection is over. A last [`crate::Connection::poll_transmit`] may still give a RST.
+    pub closed: Option<CloseReason>,
+    /// The segment or its payload was dropped.
+    pub dropped: Option<DropReason>,
+    /// In TIME-WAIT a newer SYN arrived (RFC 9293 section 3.10.7.4, RFC 6191): the caller may replace this connection
+    /// by a fresh one for this SYN. This connection is as before.
+    pub respawn: bool,
+}
+
+/// What a timer did.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct TimeoutOutcome {
+    /// The connection is over. A last [`crate::Connection::poll_transmit`] may still give a RST.
+    pub closed: Option<CloseReason>,
+}
+
+/// What the way out can carry.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct TxLimits {
+    /// Payload bytes of one super-segment, which the device cuts into segments; 0: one MSS.
+    pub max_segments_bytes: u32,
+}
+
+/// A segment to send.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct TxSegment {
+    /// The header; the ports are 0 and the caller's to fill.
+    pub header: TcpHeader,
+    /// The payload, as stream offsets.
+    pub payload: Range<u64>,
+    /// The payload of one segment on the wire. `payload` may be longer: then it is to be cut into pieces of this size.
+    pub segment_size: u16,
+    /// Some of the payload (or the SYN or FIN) was sent before.
+    pub retransmission: bool,
+}
+
+/// An ICMP error about a segment of this connection (RFC 1122 section 4.2.3.9, RFC 5927).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
+pub enum IcmpKind {
+    /// Destination unreachable, codes 0 and 5: a soft error.
+    NetUnreachable,
+    /// Destination unreachable, code 1: a soft error.
+    HostUnreachable,
+    /// Destination unreachable, code 2: a hard error.
+    ProtocolUnreachable,
+    /// Destination unreachable, code 3: a hard error.
+    PortUnreachable,
+    /// Destination unreachable, code 4 (RFC 1191): a packet was larger than `mtu` bytes, IP header included.
+    FragmentationNeeded {
+        /// The next hop's MTU; 0 from routers that do not say.
+        mtu: u16,
+    },
+    /// Destination unreachable, codes 9, 10 and 13: prohibited; a soft error.
+    AdministrativelyProhibited,
+    /// Time exceeded: a soft error.
+    TimeExceeded,
+    /// Parameter problem: a soft error.
+    ParameterProblem,
+}
+
+/// Facts about a connection, in the manner of `TCP_INFO`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Info {
+    /// The state.
+    pub state: State,
+    /// The payload of a full segment that we send, in bytes: options are taken off.
+    pub effective_mss: u16,
+    /// The estimated payload of the peer's full segments, in bytes.
+    pub receive_mss: u16,
+    /// Timestamps are in use.
+    pub timestamps: bool,
+    /// Selective acknowledgments are in use.
+    pub sack: bool,
+    /// The shift of the windows that we receive, and of those that we send.
+    pub send_scale: u8,
+    /// See `send_scale`.
+    pub receive_scale: u8,
+    /// Smoothed round-trip time, in microseconds; 0: not known.
+    pub srtt_us: u32,
+    /// Variation of the round-trip time, in microseconds.
+    pub rttvar_us: u32,
+    /// The least round-trip time seen, in microseconds; 0: not known.
+    pub min_rtt_us: u32,
+    /// Retransmission timeout, backoff included, in microseconds.
+    pub rto_us: u32,
+    /// Congestion window, in bytes.
+    pub cwnd: u32,
+    /// Slow start threshold, in bytes; `u32::MAX`: none yet.
+    pub ssthresh: u32,
+    /// The peer's window, in bytes from `send_una`.
+    pub send_window: u32,
+    /// The window that we advertise, in bytes from `receive_next`.
+    pub receive_window: u32,
+    /// Bytes sent and neither acknowledged, nor selectively acknowledged, nor deemed lost.
+    pub in_flight: u32,
+    /// Bytes acknowledged.
+    pub bytes_acked: u64,
+    /// Bytes received in order.
+    pub bytes_received: u64,
+    /// Bytes written and not sent.
+    pub bytes_unsent: u64,
+    /// Segments retransmitted (a super-segment counts as one).
+    pub retransmissions: u32,
+    /// Retransmission timeouts.
+    pub timeouts: u32,
+    /// Fast recoveries.
+    pub recoveries: u32,
+    /// Duplicate acknowledgments received.
+    pub duplicate_acks: u32,
+    /// Segments received out of order.
+    pub out_of_order: u32,
+    /// Ranges of out-of-order data held.
+    pub out_of_order_ranges: u16,
+    /// Challenge ACKs sent (RFC 5961).
+    pub challenge_acks: u32,
+    /// When a segment came in last.
+    pub last_received: Instant,
+}

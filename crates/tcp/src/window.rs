@@ -1,0 +1,133 @@
+//! The receive window: what is advertised, when, and how large it should be.
+
+use sidecore_wire::UnscaledWindow;
+
+use crate::Connection;
+use crate::flags::Flags;
+use crate::time::Instant;
+use crate::types::State;
+
+/// The least window that is ever suggested.
+const MIN_WINDOW_HINT: u32 = 64 * 1024;
+/// The largest: that of the largest window scale.
+const MAX_WINDOW_HINT: u32 = 1 << 30;
+/// The least time over which arrival is measured (1 ms): round trips below it say more about scheduling.
+const MIN_AUTOTUNE_US: u32 = 1_000;
+
+/// Dynamic right-sizing: a window of twice what arrives in a round trip lets the peer's congestion window double
+/// (Fisk and Feng, "Dynamic Right-Sizing in TCP"; what Linux does in `tcp_rcv_space_adjust`).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Autotune {
+    /// When the current round trip began, and RCV.NXT then.
+    pub(crate) started: Instant,
+    pub(crate) offset: u64,
+    /// The answer so far, in bytes.
+    pub(crate) hint: u32,
+}
+
+impl Default for Autotune {
+    fn default() -> Self {
+        Self {
+            started: Instant::ZERO,
+            offset: 0,
+            hint: MIN_WINDOW_HINT,
+        }
+    }
+}
+
+impl Connection {
+    /// The stream offset up to which there is receive buffer. Moving it left is ignored: what was advertised stays.
+    ///
+    /// May make a window update due. Cheap enough to call whenever the application has consumed something.
+    pub fn set_receive_limit(&mut self, right_edge: u64) {
+        if right_edge <= self.rcv_limit {
+            return;
+        }
+        self.rcv_limit = right_edge;
+        let buffer = right_edge.saturating_sub(self.rcv_nxt);
+        if self.rcv_sws < self.cold.announced_mss {
+            // RFC 9293 section 3.8.6.2.2: "min( Fr * RCV.BUFF, Eff.snd.MSS )" with Fr = 1/2.
+            let half = u16::try_from(buffer / 2).unwrap_or(u16::MAX);
+            self.rcv_sws = self.rcv_sws.max(half.min(self.cold.announced_mss));
+        }
+        if self.window_update_due(buffer) {
+            self.flags.set(Flags::ACK_NOW);
+        }
+    }
+
+    /// Whether the window opened by so much that the peer should hear it although nothing arrived: by two segments,
+    /// and either a quarter of the buffer or as much as is left of the old window.
+    fn window_update_due(&self, buffer: u64) -> bool {
+        if !matches!(
+            self.state,
+            State::Established | State::FinWait1 | State::FinWait2
+        ) {
+            return false;
+        }
+        let left = self.rcv_adv.saturating_sub(self.rcv_nxt);
+        let unit = 1u64 << self.rcv_scale.shift();
+        let gain = (buffer.min(0xffff * unit) / unit * unit).saturating_sub(left);
+        let least = u64::from(self.rcv_sws).max(1);
+        if left < u64::from(self.rcv_mss) {
+            // The peer is, or soon will be, stuck.
+            return gain >= least;
+        }
+        gain >= 2 * least && (gain >= left || gain >= buffer / 4)
+    }
+
+    /// The window field of the next segment; moves the advertised right edge.
+    ///
+    /// The edge moves right by at least [`Self::rcv_sws`] or not at all (RFC 9293 section 3.8.6.2.2, MUST-39). It never
+    /// moves left; but the field counts in units of 2^Rcv.Wind.Shift, so that an old edge may lie between two units. It
+    /// is then rounded up if there is buffer for that, and else down: what the peer was told before stays acceptable
+    /// (RFC 7323 section 2.4).
+    #[inline]
+    pub(crate) fn select_window(&mut self) -> UnscaledWindow {
+        let shift = self.rcv_scale.shift();
+        let buffer = self.rcv_limit.saturating_sub(self.rcv_nxt);
+        let units = (buffer >> shift).min(0xffff);
+        let edge = self.rcv_nxt + (units << shift);
+        if edge >= self.rcv_adv + u64::from(self.rcv_sws) {
+            self.rcv_adv = edge;
+            return UnscaledWindow(units as u16);
+        }
+        let left = self.rcv_adv.saturating_sub(self.rcv_nxt);
+        let rounded_up = (left + (1 << shift) - 1) >> shift;
+        let units = if rounded_up <= units {
+            rounded_up
+        } else {
+            left >> shift
+        };
+        self.rcv_adv = self.rcv_adv.max(self.rcv_nxt + (units << shift));
+        UnscaledWindow(units.min(0xffff) as u16)
+    }
+
+    /// The window field of a SYN: not scaled (RFC 7323 section 2.2).
+    pub(crate) fn select_syn_window(&mut self) -> UnscaledWindow {
+        let bytes = self.rcv_limit.saturating_sub(self.rcv_nxt).min(0xffff);
+        self.rcv_adv = self.rcv_adv.max(self.rcv_nxt + bytes);
+        UnscaledWindow((self.rcv_adv - self.rcv_nxt) as u16)
+    }
+
+    /// How many bytes of receive window would be useful, from how fast data arrives: grows, never shrinks.
+    pub fn receive_window_hint(&self) -> u32 {
+        self.cold.autotune.hint
+    }
+
+    /// In-order data arrived, enough of it to ask for an ACK.
+    pub(crate) fn autotune(&mut self, now: Instant) {
+        let tune = &mut self.cold.autotune;
+        let round_trip = self.rtt.srtt_us().max(MIN_AUTOTUNE_US);
+        if now.micros_since(tune.started) < round_trip {
+            return;
+        }
+        let arrived = self.rcv_nxt.saturating_sub(tune.offset);
+        // An idle time is no measure of the peer's rate.
+        if now.micros_since(tune.started) < round_trip.saturating_mul(2) {
+            let useful = (arrived * 2 + 16 * u64::from(self.rcv_mss)).min(MAX_WINDOW_HINT.into());
+            tune.hint = tune.hint.max(useful as u32);
+        }
+        tune.started = now;
+        tune.offset = self.rcv_nxt;
+    }
+}
