@@ -1,3 +1,47 @@
-//! The system calls Sidecore needs: memfd, descriptor passing, futex, affinity, TAP, namespaces.
+//! The system calls Sidecore needs, as thin wrappers that are safe to call.
+//!
+//! Nothing here knows of lanes, UALs or TCP. Every function says whether it can block; errors are [`std::io::Error`]s.
+//!
+//! - [`memfd`], [`mmap`]: memory that two processes share, and whether it is sealed as it must be.
+//! - [`sigbus`]: what happens when such memory vanishes under a reader.
+//! - [`futex`], [`wake`]: how one process wakes another without ever waiting for it.
+//! - [`unix`]: sockets that carry descriptors.
+//! - [`affinity`], [`clock`], [`counters`]: cores, cycles, CPU time.
+//! - [`netns`], [`tap`], [`interface`], [`netlink`]: namespaces and network devices.
+//! - [`privileges`]: giving up what is no longer needed.
 
-pub mod uring;
+pub mod affinity;
+pub mod clock;
+pub mod counters;
+pub mod futex;
+pub mod interface;
+pub mod memfd;
+pub mod mmap;
+pub mod netlink;
+pub mod netns;
+pub mod privileges;
+pub mod sigbus;
+pub mod tap;
+pub mod unix;
+pub mod wake;
+
+pub use affinity::pin_current_thread;
+pub use futex::{futex_wait, futex_wake};
+pub use memfd::{Memfd, check_sealed};
+pub use mmap::Mmap;
+
+use std::io;
+
+/// Puts a name before an error of the system, keeping its kind and, in the text, its cause.
+pub(crate) fn context(what: impl std::fmt::Display, error: io::Error) -> io::Error {
+    io::Error::new(error.kind(), format!("{what}: {error}"))
+}
+
+/// `-1` of a libc call as an error.
+pub(crate) fn check(result: libc::c_int) -> io::Result<libc::c_int> {
+    if result < 0 {
+        Err(io::Error::last_os_error())
+    } else {
+        Ok(result)
+    }
+}
