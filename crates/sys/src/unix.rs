@@ -169,7 +169,9 @@ impl Stream {
     fn send(&self, message: &[u8], fds: &[BorrowedFd<'_>], flags: SendFlags) -> io::Result<()> {
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FDS_MAX))];
         let mut control = SendAncillaryBuffer::new(&mut space);
-        if !fds.is_empty() && !control.push(SendAncillaryMessage::ScmRights(fds)) {
+        if fds.len() > FDS_MAX
+            || !fds.is_empty() && !control.push(SendAncillaryMessage::ScmRights(fds))
+        {
             return Err(io::Error::new(
                 io::ErrorKind::InvalidInput,
                 "too many descriptors for one message",
@@ -371,6 +373,7 @@ mod tests {
         let error = Listener::bind(&path).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::AddrInUse, "{error}");
         let client = Stream::connect(&path).unwrap();
+        drop(first.accept().unwrap()); // The second bind's question whether anybody listens.
         let server = first.accept().unwrap();
         let credentials = server.peer_credentials().unwrap();
         assert_eq!(credentials.pid, std::process::id());
