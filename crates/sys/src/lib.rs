@@ -8,6 +8,7 @@
 //! - [`unix`]: sockets that carry descriptors.
 //! - [`affinity`], [`clock`], [`counters`]: cores, cycles, CPU time.
 //! - [`netns`], [`tap`], [`interface`], [`netlink`]: namespaces and network devices.
+//! - [`uring`]: a safe io_uring for sockets.
 //! - [`privileges`]: giving up what is no longer needed.
 
 pub mod affinity;
@@ -23,6 +24,7 @@ pub mod privileges;
 pub mod sigbus;
 pub mod tap;
 pub mod unix;
+pub mod uring;
 pub mod wake;
 
 pub use affinity::pin_current_thread;
