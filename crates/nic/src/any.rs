@@ -2,7 +2,7 @@
 
 use std::os::fd::BorrowedFd;
 
-use crate::{Caps, Nic, NicCounters, Null, RxBurst, RxFrame, Tap, TxFrame};
+use crate::{Caps, Nic, NicCounters, Null, RxBurst, RxFrame, Tap, TxFrame, Wire};
 
 /// One of the drivers, chosen at run time; calls are dispatched by `match`.
 pub enum AnyNic {
@@ -10,6 +10,8 @@ pub enum AnyNic {
     Null(Null),
     /// A TAP device.
     Tap(Tap),
+    /// One end of a wire.
+    Wire(Wire),
 }
 
 macro_rules! each {
@@ -17,6 +19,7 @@ macro_rules! each {
         match $self {
             AnyNic::Null($nic) => $call,
             AnyNic::Tap($nic) => $call,
+            AnyNic::Wire($nic) => $call,
         }
     };
 }
@@ -30,6 +33,12 @@ impl From<Null> for AnyNic {
 impl From<Tap> for AnyNic {
     fn from(nic: Tap) -> Self {
         Self::Tap(nic)
+    }
+}
+
+impl From<Wire> for AnyNic {
+    fn from(nic: Wire) -> Self {
+        Self::Wire(nic)
     }
 }
 

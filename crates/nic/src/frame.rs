@@ -1,6 +1,7 @@
 //! Frames on their way out.
 
 pub use crate::memref::MemRef;
+use sidecore_wire::checksum;
 
 /// The most bytes of [`TxFrame::header`]: Ethernet (14), IPv6 (40) or IPv4 with options (60), TCP with options (60)
 /// do not exceed it in any mix that the stack builds.
@@ -47,5 +48,47 @@ impl TxFrame<'_> {
                 usize::from(start) + usize::from(offset) + 2 <= header
             })
             && (self.segment_size == 0 || self.checksum.is_some())
+    }
+}
+
+/// Completes a transport checksum in a whole frame, as [`TxFrame::checksum`] describes it. A sum of 0 becomes 0xffff,
+/// since in UDP over IPv4 0 means that there is none (RFC 768). `None`: the places are outside the frame.
+pub fn complete_checksum(frame: &mut [u8], start: u16, offset: u16) -> Option<()> {
+    let covered = frame.get_mut(usize::from(start)..)?;
+    let sum = checksum::complement(checksum::sum(covered, 0));
+    let field = covered.get_mut(usize::from(offset)..)?.first_chunk_mut()?;
+    *field = if sum == 0 { 0xffff } else { sum }.to_be_bytes();
+    Some(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_completed_checksum_verifies() {
+        for len in [54, 55, 99] {
+            let mut frame: Vec<u8> = (0..len).map(|i| i as u8).collect();
+            let pseudo = u32::from(u16::from_be_bytes([frame[50], frame[51]]));
+            complete_checksum(&mut frame, 34, 16).unwrap();
+            let sum = checksum::sum(&frame[34..], pseudo);
+            assert_eq!(checksum::fold(sum), 0xffff);
+        }
+    }
+
+    #[test]
+    fn a_sum_of_zero_is_not_sent() {
+        let mut frame = [0; 40];
+        frame[30..32].copy_from_slice(&[0xff, 0xff]);
+        complete_checksum(&mut frame, 20, 2).unwrap();
+        assert_eq!(frame[22..24], [0xff, 0xff]);
+    }
+
+    #[test]
+    fn places_outside_are_refused() {
+        assert_eq!(complete_checksum(&mut [0; 20], 21, 0), None);
+        assert_eq!(complete_checksum(&mut [0; 20], 18, 1), None);
+        assert_eq!(complete_checksum(&mut [0; 20], 18, u16::MAX), None);
+        assert_eq!(complete_checksum(&mut [0; 20], 18, 0), Some(()));
     }
 }

@@ -35,6 +35,7 @@ pub mod link;
 mod memref;
 pub mod null;
 pub mod tap;
+pub mod wire;
 
 use std::os::fd::BorrowedFd;
 
@@ -42,10 +43,11 @@ pub use any::AnyNic;
 pub use burst::{BURST, RxBurst, RxFrame};
 pub use counters::NicCounters;
 pub use error::NicError;
-pub use frame::{HEADER_MAX, MemRef, TxFrame};
+pub use frame::{HEADER_MAX, MemRef, TxFrame, complete_checksum};
 pub use link::{Link, LinkModel};
 pub use null::Null;
 pub use tap::{Tap, TapConfig, TapIo};
+pub use wire::{Wire, WireConfig};
 
 use sidecore_wire::MacAddress;
 
