@@ -2,5 +2,5 @@
 #![forbid(unsafe_code)]
 
 pub mod accounting;
-pub mod cores;
+pub mod echo;
 pub mod load;

@@ -15,10 +15,10 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 use serde::{Deserialize, Serialize};
 
-use crate::cores;
 use arrivals::Arrivals;
 use latency::{Latency, Recorder};
 use protocol::{Echo, Http, Protocol};
+use sidecore_sys::affinity;
 use worker::{Counts, Orders, Window, Worker};
 
 /// What is asked.
@@ -176,7 +176,7 @@ where
                 .get(number % config.cores.len().max(1))
                 .copied();
             let run = move || {
-                core.map(cores::pin).transpose()?;
+                core.map(affinity::pin_current_thread).transpose()?;
                 worker.run(window)
             };
             let name = format!("load-{number}");

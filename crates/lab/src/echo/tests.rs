@@ -1,0 +1,74 @@
+//! The kernel servers under the load generator.
+
+use std::time::Duration;
+
+use super::*;
+use crate::load::{self, Ask, LoadConfig, Unwatched};
+
+fn start(config: EchoConfig) -> SocketAddr {
+    let (ready, address) = std::sync::mpsc::channel();
+    std::thread::spawn(move || serve(&config, &mut |address| ready.send(address).unwrap()));
+    address
+        .recv_timeout(Duration::from_secs(5))
+        .expect("the server is ready")
+}
+
+fn kernel(cores: Vec<usize>) -> KernelEcho {
+    KernelEcho {
+        listen: "127.0.0.1:0".parse().unwrap(),
+        cores,
+        congestion: Some("reno".to_owned()),
+    }
+}
+
+fn load(address: SocketAddr, bytes: usize, connections: usize) -> load::LoadReport {
+    let mut config = LoadConfig::closed(address, Ask::Echo(bytes), connections);
+    config.warm_up = Duration::from_millis(10);
+    config.measure = Duration::from_millis(200);
+    load::run(&config, &mut Unwatched).unwrap()
+}
+
+fn check(make: fn(KernelEcho) -> EchoConfig) {
+    let address = start(make(kernel(Vec::new())));
+    let small = load(address, 64, 16);
+    assert!(small.requests > 100 && small.reconnects == 0, "{small:?}");
+    // More than the sockets' buffers hold: both directions stall and go on.
+    let large = load(address, 8 << 20, 2);
+    assert!(
+        large.latency.count > 0 && large.reconnects == 0,
+        "{large:?}"
+    );
+    // Connections that ended left no trace.
+    let again = load(address, 64, 16);
+    assert!(again.requests > 100, "{again:?}");
+}
+
+#[test]
+fn epoll_echoes() {
+    check(EchoConfig::Epoll);
+}
+
+#[test]
+fn io_uring_echoes() {
+    check(EchoConfig::IoUring);
+}
+
+#[test]
+fn two_threads_share_a_port() {
+    let cores = sidecore_sys::affinity::allowed_cores().unwrap();
+    let address = start(EchoConfig::Epoll(kernel(vec![cores[0], cores[0]])));
+    assert!(load(address, 64, 8).requests > 100);
+}
+
+#[test]
+fn a_taken_address_is_an_error_that_names_it() {
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let listen = taken.local_addr().unwrap();
+    let config = KernelEcho {
+        listen,
+        cores: Vec::new(),
+        congestion: None,
+    };
+    let error = serve(&EchoConfig::Epoll(config), &mut |_| ()).unwrap_err();
+    assert!(error.to_string().contains(&listen.to_string()));
+}
