@@ -73,6 +73,9 @@ impl Flags {
     /// The congestion window is what held sending back last.
     pub(crate) const CWND_LIMITED: Self = Self(1 << 29);
 
+    /// There may be lost data that was not sent again.
+    pub(crate) const LOST_LEFT: Self = Self(1 << 30);
+
     /// Something of poll_transmit's rare kinds is due.
     pub(crate) const RARE_DUE: Self = Self::SYN_DUE
         .or(Self::PROBE_DUE)

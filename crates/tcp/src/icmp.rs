@@ -89,7 +89,11 @@ impl Connection {
             self.cold.recover = self.snd_nxt;
             self.window.ssthresh = self.window.cwnd;
         }
-        self.flags.set(Flags::RECOVERING.or(Flags::RETRANSMIT_NOW));
+        self.flags.set(
+            Flags::RECOVERING
+                .or(Flags::RETRANSMIT_NOW)
+                .or(Flags::LOST_LEFT),
+        );
         self.cold.lost_edge = self.snd_nxt;
         self.cold.high_rxt = self.snd_una;
         self.cold.pipe = 0;

@@ -65,6 +65,8 @@ impl Connection {
         }
         let duplicates = self.cold.duplicate_acks > 0;
         self.flags.assign(Flags::DUPLICATES, duplicates);
+        self.flags
+            .assign(Flags::LOST_LEFT, self.phase != Phase::Open);
         self.update_pipe(ranges);
     }
 
@@ -193,7 +195,11 @@ impl Connection {
         }
         self.window.cwnd = mss;
         self.phase = Phase::Loss;
-        self.flags.set(Flags::RECOVERING.or(Flags::RETRANSMIT_NOW));
+        self.flags.set(
+            Flags::RECOVERING
+                .or(Flags::RETRANSMIT_NOW)
+                .or(Flags::LOST_LEFT),
+        );
         self.flags.clear(Flags::DUPLICATES);
         self.cold.duplicate_acks = 0;
         self.cold.reno_sacked = 0;

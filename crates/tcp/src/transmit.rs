@@ -52,7 +52,7 @@ impl Connection {
                 return rare;
             }
         }
-        if self.flags.any(Flags::RECOVERING)
+        if self.flags.any(Flags::LOST_LEFT)
             && let Some(segment) = self.poll_retransmission(now, tx, ranges)
         {
             return Some(segment);
@@ -79,7 +79,9 @@ impl Connection {
         if !self.state.is_synchronized() {
             return false;
         }
-        if self.flags.any(Flags::RECOVERING) && self.in_flight() < self.window.cwnd {
+        if self.flags.any(Flags::LOST_LEFT)
+            && self.in_flight() + u32::from(self.mss) <= self.window.cwnd
+        {
             return true;
         }
         match self.sendable(0) {
@@ -249,7 +251,7 @@ impl Connection {
     ) -> Option<TxSegment> {
         debug_assert!(self.phase != Phase::Open);
         let Some(lost) = self.next_lost(ranges) else {
-            self.flags.clear(Flags::RETRANSMIT_NOW);
+            self.flags.clear(Flags::RETRANSMIT_NOW.or(Flags::LOST_LEFT));
             return None;
         };
         let mss = u64::from(self.mss);
@@ -261,7 +263,7 @@ impl Connection {
         // A window that has shrunk: the first segment is sent again even so (RFC 9293 section 3.8.6, SHLD-16).
         let window_end = self.snd_una + u64::from(self.snd_wnd);
         if lost.start != self.snd_una && lost.start >= window_end {
-            self.flags.clear(Flags::RETRANSMIT_NOW);
+            self.flags.clear(Flags::RETRANSMIT_NOW.or(Flags::LOST_LEFT));
             return None;
         }
         let limit = room.min(u64::from(tx.max_segments_bytes)).max(mss);
@@ -338,8 +340,11 @@ impl Connection {
     /// `<SEQ=SND.NXT><ACK=RCV.NXT><CTL=ACK>`
     #[inline]
     fn pure_ack(&mut self, now: Instant) -> TxSegment {
-        let at = self.snd_nxt;
-        self.segment(now, TcpFlags::ACK, at..at, false)
+        let at = self.send_nxt();
+        let mut segment = self.segment(now, TcpFlags::ACK, at..at, false);
+        // After a FIN, SND.NXT lies one after the data.
+        segment.header.seq = self.snd_seq(self.snd_nxt);
+        segment
     }
 
     /// What is seldom due: resets, the handshake, probes.
@@ -390,7 +395,7 @@ impl Connection {
     fn bare(&self, header: TcpHeader) -> TxSegment {
         TxSegment {
             header,
-            payload: self.snd_nxt..self.snd_nxt,
+            payload: self.send_nxt()..self.send_nxt(),
             segment_size: self.mss,
             retransmission: false,
         }
