@@ -31,7 +31,8 @@ pub const RETURNS_MAX: usize = 9;
 pub enum Operation {
     /// Nothing; completes at once when [`flags::NOTIFY`] is set. Tells that everything before it has been read.
     Nop = 0,
-    /// Make a stream DTI under the given handle. Body 0: RX EvQ (16 bits), TX EvQ (16 bits). Quiet when it succeeds.
+    /// Make a stream DTI under the given handle. Body 0: RX EvQ (16 bits), TX EvQ (16 bits), then [`create`] bits. Quiet when it
+    /// succeeds.
     CreateStream = 1,
     /// Make a datagram DTI. Body as [`Operation::CreateStream`].
     CreateDatagram = 2,
@@ -119,6 +120,12 @@ pub mod flags {
     pub const FIN: u8 = 1 << 5;
     /// Receive: complete only when full.
     pub const WAIT_ALL: u8 = 1 << 6;
+}
+
+/// Bits 32 and up of body 0 of [`Operation::CreateStream`].
+pub mod create {
+    /// Received bytes go only into buffers that are posted; without one they wait in the pool (the papers' anonymous buffers).
+    pub const POSTED_ONLY: u64 = 1 << 32;
 }
 
 /// Directions for [`Operation::Shutdown`].

@@ -36,6 +36,10 @@ impl DtiHandle {
 #[repr(transparent)]
 pub struct RegionId(pub u32);
 
+/// The receive pool itself, as a region for sends: bytes that were received can be sent on without a copy. The application must keep
+/// its reference to the chunk until the send is complete (or copied).
+pub const POOL_REGION: RegionId = RegionId(u32::MAX);
+
 /// A piece of a registered region.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[repr(C)]
