@@ -1,59 +1,52 @@
 //! Making the device and configuring its host side.
 
-use std::fs::File;
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
-use std::path::Path;
+use std::os::fd::OwnedFd;
 
-use super::{TapConfig, sys};
+use sidecore_sys::interface::Interface;
+use sidecore_sys::tap::{TapOptions, TapQueue, offload};
+use sidecore_sys::{netlink, netns};
+
+use super::{TapConfig, vnet};
 use crate::NicError;
+
+const _: () = assert!(vnet::LEN == sidecore_sys::tap::VNET_HEADER);
 
 /// What the kernel dropped at a device, seen from its host side.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct DeviceDrops {
     /// Frames for us that found the queue full (the host side's `tx_dropped`).
     pub to_us: u64,
+    /// Frames for us that the device could not pass (the host side's `tx_errors`).
+    pub to_us_errors: u64,
     /// Frames from us that the kernel could not take (the host side's `rx_dropped`).
     pub from_us: u64,
-    /// Frames from us that were malformed (the host side's `rx_errors` and `rx_frame_errors`).
-    pub errors: u64,
+    /// Frames from us that were malformed (the host side's `rx_errors`).
+    pub from_us_errors: u64,
 }
 
 /// The host side.
 pub(super) struct Device {
     pub(super) name: String,
-    netns: Option<File>,
+    netns: Option<OwnedFd>,
+    index: u32,
 }
 
 impl Device {
     pub(super) fn drops(&self) -> Result<DeviceDrops, NicError> {
-        let text = in_netns(self.netns.as_ref(), || {
-            std::fs::read_to_string("/proc/thread-self/net/dev")
-        })
-        .map_err(|source| NicError::System {
-            what: format!("statistics of {}", self.name),
-            source,
-        })?;
-        parse_drops(&text, &self.name).ok_or_else(|| NicError::System {
-            what: format!("statistics of {}", self.name),
-            source: io::ErrorKind::NotFound.into(),
+        let statistics = in_netns(self.netns.as_ref(), || netlink::statistics(self.index))
+            .and_then(|result| result)
+            .map_err(|source| NicError::System {
+                what: format!("statistics of {}", self.name),
+                source,
+            })?;
+        Ok(DeviceDrops {
+            to_us: statistics.tx_dropped,
+            to_us_errors: statistics.tx_errors,
+            from_us: statistics.rx_dropped,
+            from_us_errors: statistics.rx_errors,
         })
     }
-}
-
-/// Finds `name` in the text of `/proc/net/dev`: eight receive counters, then eight transmit counters.
-fn parse_drops(text: &str, name: &str) -> Option<DeviceDrops> {
-    let fields = text
-        .lines()
-        .find_map(|line| line.trim_start().strip_prefix(name)?.strip_prefix(':'))?;
-    let mut numbers = fields.split_whitespace().map(|n| n.parse::<u64>().ok());
-    let mut next = |skip| numbers.nth(skip).flatten();
-    // bytes packets errs drop fifo frame compressed multicast | bytes packets errs drop ...
-    Some(DeviceDrops {
-        errors: next(2)?,
-        from_us: next(0)?,
-        to_us: next(7)?,
-    })
 }
 
 pub(super) fn check(config: &TapConfig) -> Result<(), NicError> {
@@ -83,88 +76,92 @@ pub(super) fn check(config: &TapConfig) -> Result<(), NicError> {
 /// The descriptor works from any namespace.
 pub(super) fn open(config: &TapConfig) -> Result<(OwnedFd, Device), NicError> {
     let netns = match &config.netns {
-        Some(name) => Some(open_netns(name)?),
+        Some(name) => {
+            let open = netns::open_named(name).map_err(|source| NicError::NoNamespace {
+                name: name.clone(),
+                source,
+            });
+            Some(open?)
+        }
         None => None,
     };
-    let fd = in_netns(netns.as_ref(), || sys::create(config))
-        .map_err(|sys::Failed(what, source)| explain(config, what, source))?;
+    let made = in_netns(netns.as_ref(), || make(config))
+        .map_err(|source| Step::Enter.error(config, source))?;
+    let (fd, index) = made.map_err(|(step, source)| step.error(config, source))?;
     let device = Device {
         name: config.name.clone(),
         netns,
+        index,
     };
     Ok((fd, device))
 }
 
-fn explain(config: &TapConfig, what: &'static str, source: io::Error) -> NicError {
-    let name = &config.name;
-    match source.raw_os_error() {
-        Some(libc::ENOENT | libc::ENXIO) if what == "open" => NicError::NoTun(source),
-        Some(libc::EBUSY | libc::EINVAL) if what == "create" => NicError::NameInUse(name.clone()),
-        Some(libc::EPERM | libc::EACCES) => NicError::Permission {
-            what: format!("TAP device {name}: {what}"),
-        },
-        _ => NicError::System {
-            what: format!("TAP device {name}: {what}"),
-            source,
-        },
+/// A step of making the device: what an error means depends on it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Step {
+    Enter,
+    Open,
+    Configure,
+}
+
+impl Step {
+    fn error(self, config: &TapConfig, source: io::Error) -> NicError {
+        use io::ErrorKind::{InvalidInput, NotFound, PermissionDenied, ResourceBusy};
+        let name = &config.name;
+        match (self, source.kind()) {
+            (_, PermissionDenied) => NicError::Permission {
+                what: format!("making TAP device {name}"),
+            },
+            // TUNSETIFF answers EINVAL if the name is another kind of interface.
+            (Self::Open, ResourceBusy | InvalidInput) => NicError::NameInUse(name.clone()),
+            (Self::Open, NotFound) => NicError::NoTun(source),
+            _ => NicError::System {
+                what: format!("making TAP device {name}"),
+                source,
+            },
+        }
     }
 }
 
-fn open_netns(name: &str) -> Result<File, NicError> {
-    if name.is_empty() || name.contains('/') || name == "." || name == ".." {
-        return Err(NicError::BadConfig(format!(
-            "{name:?} cannot name a network namespace"
-        )));
+/// Makes and configures the device in the caller's namespace. Gives its descriptor and its number.
+fn make(config: &TapConfig) -> Result<(OwnedFd, u32), (Step, io::Error)> {
+    let options = TapOptions {
+        multi_queue: false,
+        vnet_hdr: true,
+        napi: config.napi,
+    };
+    let queue = TapQueue::open(&config.name, options).map_err(|error| (Step::Open, error))?;
+    let index = configure(config, &queue).map_err(|error| (Step::Configure, error))?;
+    Ok((queue.into_fd(), index))
+}
+
+fn configure(config: &TapConfig, queue: &TapQueue) -> io::Result<u32> {
+    if config.offload {
+        let all = offload::CHECKSUM | offload::TSO4 | offload::TSO6 | offload::TSO_ECN;
+        queue.set_offload(all)?;
     }
-    File::open(Path::new("/run/netns").join(name)).map_err(|source| NicError::NoNamespace {
-        name: name.to_owned(),
-        source,
-    })
+    let interface = Interface::open(queue.name())?;
+    let index = interface.index()?;
+    interface.set_mtu(config.mtu.into())?;
+    interface.set_txqueuelen(config.queue_len)?;
+    for (address, prefix) in &config.host_addresses {
+        netlink::add_address(index, *address, *prefix)?;
+    }
+    interface.set_up(true)?;
+    Ok(index)
 }
 
 /// Runs `work` in the namespace, on a thread of its own; without a namespace, here.
-fn in_netns<T: Send, E: From<io::Error> + Send>(
-    netns: Option<&File>,
-    work: impl FnOnce() -> Result<T, E> + Send,
-) -> Result<T, E> {
-    let Some(netns) = netns else {
-        return work();
-    };
-    std::thread::scope(|scope| {
-        let thread = scope.spawn(|| {
-            rustix::thread::move_into_link_name_space(
-                netns.as_fd(),
-                Some(rustix::thread::LinkNameSpaceType::Network),
-            )
-            .map_err(io::Error::from)?;
-            work()
-        });
-        thread
-            .join()
-            .unwrap_or_else(|_| Err(io::Error::other("the thread panicked").into()))
-    })
+fn in_netns<T: Send>(netns: Option<&OwnedFd>, work: impl FnOnce() -> T + Send) -> io::Result<T> {
+    match netns {
+        None => Ok(work()),
+        Some(netns) => netns::with_netns_fd(netns, work),
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn drops_are_found_in_the_kernels_table() {
-        let text = "Inter-|   Receive                                                |  Transmit\n \
-            face |bytes    packets errs drop fifo frame compressed multicast|bytes    packets errs drop fifo colls carrier compressed\n    \
-            lo:       0       0    0    0    0     0          0         0        0       0    0    0    0     0       0          0\n  \
-            tap1:     7       6    5    4    3     0          0         0       90      80    1    2    0     0       0          0\n";
-        let drops = DeviceDrops {
-            to_us: 2,
-            from_us: 4,
-            errors: 5,
-        };
-        assert_eq!(parse_drops(text, "tap1"), Some(drops));
-        assert_eq!(parse_drops(text, "lo"), Some(DeviceDrops::default()));
-        assert_eq!(parse_drops(text, "tap"), None);
-        assert_eq!(parse_drops(text, "eth0"), None);
-    }
 
     #[test]
     fn impossible_configurations_are_refused() {

@@ -14,6 +14,7 @@ mod wake;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
+use sidecore_sys::clock::monotonic_ns;
 use sidecore_wire::MacAddress;
 
 use crate::frame::{HEADER_MAX, complete_checksum};
@@ -380,11 +381,6 @@ impl LinkEnd {
         }
         self.held_len = 0;
     }
-}
-
-fn monotonic_ns() -> u64 {
-    let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
-    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }
 
 #[cfg(test)]

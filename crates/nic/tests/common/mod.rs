@@ -7,6 +7,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use sidecore_nic::{Nic, RxBurst, TxFrame};
+use sidecore_sys::netns;
 use sidecore_wire::MacAddress;
 
 const INSIDE: &str = "SIDECORE_TEST_IN_USER_NAMESPACE";
@@ -17,16 +18,11 @@ const INSIDE: &str = "SIDECORE_TEST_IN_USER_NAMESPACE";
 /// allowed either, or cannot open `/dev/net/tun`, the test is skipped and says so.
 pub(crate) fn isolated(name: &str, test: impl FnOnce() + Send + 'static) {
     let outcome = std::thread::spawn(move || {
-        // SAFETY: a new network namespace for this thread; no descriptor or memory changes its meaning.
-        let unshared =
-            unsafe { rustix::thread::unshare_unsafe(rustix::thread::UnshareFlags::NEWNET) };
-        match unshared {
-            Ok(()) => {
-                test();
-                true
-            }
-            Err(_) => false,
-        }
+        let Ok(namespace) = netns::create_anonymous() else {
+            return false;
+        };
+        netns::with_netns_fd(namespace, test).unwrap();
+        true
     })
     .join();
     match outcome {
