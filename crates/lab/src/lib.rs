@@ -3,4 +3,8 @@
 
 pub mod accounting;
 pub mod echo;
+pub mod ground;
+pub mod interrupt;
 pub mod load;
+pub mod process;
+pub mod roles;
