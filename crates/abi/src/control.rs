@@ -1,8 +1,8 @@
 //! Where things lie in a UAL's control memory, one memfd for each UAL, made and sealed by the agent.
 //!
 //! ```text
-//!   page 0   engine line        64 B   engine writes: whether it sleeps              (EngineWord)
-//!            bell lines         64 B a 512 DbQ lanes, application writes: which parked lanes have entries
+//!   page 0   engine lines       64 B for each engine thread: whether it sleeps      (EngineWord)
+//!            bell lines         64 B for each engine thread, application writes: which parked lanes have entries
 //!            wait cells         64 B each: one application thread sleeps on each     (WaitCell)
 //!            event queue words  64 B each: which wait cell to wake                  (EvqWord)
 //!   lanes    DbQ lane 0: reader's line (64 B, engine writes), then 2^order entries (application writes)
@@ -35,7 +35,7 @@
 
 use crate::{Entry, LINE};
 
-/// Engine line, offset 0, u32, written by the engine (to [`ENGINE_SLEEPING`]) and exchanged by the application (to [`ENGINE_AWAKE`]).
+/// Line of an engine thread, offset 0, u32, written by that thread (to [`ENGINE_SLEEPING`]) and exchanged by the application (to [`ENGINE_AWAKE`]).
 pub const ENGINE_AWAKE: u32 = 0;
 /// See [`ENGINE_AWAKE`].
 pub const ENGINE_SLEEPING: u32 = 1;
@@ -107,20 +107,23 @@ impl Geometry {
             && limits::ORDER.contains(&self.evq_order)
     }
 
-    /// Engine line.
-    pub const fn engine_word(&self) -> usize {
-        0
+    /// Line of an engine thread: each sleeps and wakes by itself.
+    pub const fn engine_word(&self, engine: u32) -> usize {
+        engine as usize * LINE
     }
 
-    /// Bell word (u64) number `word`: bit b stands for DbQ lane `64 * word + b` (lanes of engine thread 0; each further engine thread has
-    /// eight words more).
+    const fn bells_start(&self) -> usize {
+        self.engines as usize * LINE
+    }
+
+    /// Bell word (u64) number `word` of an engine thread: bit b stands for DbQ lane `64 * word + b`. Eight words make a line.
     pub const fn bell_word(&self, engine: u32, word: u32) -> usize {
-        LINE + engine as usize * LINE + word as usize * 8
+        self.bells_start() + engine as usize * LINE + word as usize * 8
     }
 
     /// Wait cell.
     pub const fn wait_cell(&self, cell: u32) -> usize {
-        LINE + self.engines as usize * LINE + cell as usize * LINE
+        self.bells_start() + self.engines as usize * LINE + cell as usize * LINE
     }
 
     /// Word (u32) of an event queue: number of the wait cell to wake plus one, or 0. One line for each queue and engine thread.
@@ -169,8 +172,9 @@ mod tests {
     fn nothing_overlaps() {
         for engines in [1, 2, 5] {
             let g = geometry(engines, 70, 9);
-            let mut places = vec![(g.engine_word(), LINE)];
+            let mut places = Vec::new();
             for engine in 0..engines {
+                places.push((g.engine_word(engine), LINE));
                 places.push((g.bell_word(engine, 0), LINE));
                 places.extend(
                     (0..g.lanes).map(|lane| (g.lane(lane, engine), LINE + (LINE << g.lane_order))),

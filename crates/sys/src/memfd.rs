@@ -47,7 +47,23 @@ impl Memfd {
 
     /// Its size in bytes.
     pub fn len(&self) -> io::Result<u64> {
-        Ok(rustix::fs::fstat(&self.0)?.st_size as u64)
+        len(&self.0)
+    }
+
+    /// Writes all of `data` at an offset, by descriptor.
+    pub fn write_all_at(&self, mut data: &[u8], mut offset: u64) -> io::Result<()> {
+        while !data.is_empty() {
+            match rustix::io::pwrite(&self.0, data, offset) {
+                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+                Ok(n) => {
+                    data = &data[n..];
+                    offset += n as u64;
+                }
+                Err(Errno::INTR) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(())
     }
 
     /// Whether it holds nothing.
@@ -72,6 +88,17 @@ impl From<OwnedFd> for Memfd {
     fn from(fd: OwnedFd) -> Self {
         Self(fd)
     }
+}
+
+impl From<Memfd> for OwnedFd {
+    fn from(memfd: Memfd) -> Self {
+        memfd.0
+    }
+}
+
+/// Bytes of a file of any kind.
+pub fn len(fd: impl AsFd) -> io::Result<u64> {
+    Ok(rustix::fs::fstat(fd)?.st_size.max(0) as u64)
 }
 
 /// Size of the default huge page here, x86-64 and most others.

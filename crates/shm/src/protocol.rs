@@ -1,0 +1,141 @@
+//! The steps by which the two sides wake each other, each written once, over any atomics.
+//!
+//! All of them have the shape of Dekker's: *I write mine, fence, read yours; you write yours, fence, read mine*. With a sequentially
+//! consistent fence between the write and the read on both sides, at least one of the two sees the other's write, so that either the sleeper
+//! does not sleep or the other wakes it. `crates/abi/src/control.rs` tells who writes what.
+
+use std::sync::atomic::Ordering;
+
+use sidecore_abi::control::{
+    ENGINE_AWAKE, ENGINE_SLEEPING, LANE_ACTIVE, LANE_PARKED, WAIT_IDLE, WAIT_SLEEPING, WAIT_WOKEN,
+};
+
+use crate::atomics::{Atomic32, Atomic64, Atomics};
+use crate::lane::{LaneMemory, Reader};
+
+/// Application, after pushing to a lane: rings the bell if the lane is parked, and says whether the engine sleeps and is this caller's to
+/// wake (a byte on the wake socket).
+#[inline]
+pub fn ring<A: Atomics>(state: &A::U32, bell: &A::U64, bit: u64, engine: &A::U32) -> bool {
+    // The entry before, the lane's state and the engine's word after.
+    A::fence();
+    if state.load(Ordering::Relaxed) != LANE_ACTIVE {
+        bell.fetch_or(bit, Ordering::Release);
+        // The bell before, the engine's word after: a sleeping engine may look at bells only.
+        A::fence();
+    }
+    wake_engine::<A>(engine)
+}
+
+/// Application, after a fence: whether the engine sleeps and is this caller's to wake.
+#[inline]
+pub fn wake_engine<A: Atomics>(engine: &A::U32) -> bool {
+    engine.load(Ordering::Relaxed) == ENGINE_SLEEPING
+        && engine.swap(ENGINE_AWAKE, Ordering::AcqRel) == ENGINE_SLEEPING
+}
+
+/// Engine: says that it is about to sleep. Then: [`Atomics::fence`] (once for all UALs), a last look at every lane and bell, and only
+/// then the sleep.
+#[inline]
+pub fn announce_sleep<A: Atomics>(engine: &A::U32) {
+    engine.store(ENGINE_SLEEPING, Ordering::Relaxed);
+}
+
+/// Engine: says that it looks at its lanes again.
+#[inline]
+pub fn announce_awake<A: Atomics>(engine: &A::U32) {
+    engine.store(ENGINE_AWAKE, Ordering::Relaxed);
+}
+
+/// Engine: parks a lane that has been empty for long. False, and the lane active as before, when something came meanwhile.
+pub fn park<M: LaneMemory>(reader: &mut Reader<M>) -> bool {
+    reader.set_state(LANE_PARKED);
+    // The state before, the entry after.
+    M::Atomics::fence();
+    if reader.is_empty() {
+        return true;
+    }
+    reader.set_state(LANE_ACTIVE);
+    false
+}
+
+/// Engine: takes the bits of a bell word. A quiet word costs a load of a line that nobody writes.
+#[inline]
+pub fn take_bells<A: Atomics>(bell: &A::U64) -> u64 {
+    if bell.load(Ordering::Relaxed) == 0 {
+        return 0;
+    }
+    bell.swap(0, Ordering::Acquire)
+}
+
+/// What became of a wake-up.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Wake {
+    /// Nobody waits.
+    Nobody,
+    /// The sleeper of this cell is the caller's to wake: futex, and the cell's socket if it has one.
+    Cell(u32),
+    /// The word names a cell that does not exist.
+    Nonsense,
+}
+
+/// Engine, after publishing events and a fence: whom to wake on an event queue.
+#[inline]
+pub fn take_waiter<'a, A: Atomics>(
+    word: &A::U32,
+    cell: impl FnOnce(u32) -> Option<&'a A::U32>,
+) -> Wake
+where
+    A::U32: 'a,
+{
+    if word.load(Ordering::Relaxed) == 0 {
+        return Wake::Nobody;
+    }
+    // Acquire: the cell's own word was written before its number came here.
+    let Some(number) = word.swap(0, Ordering::AcqRel).checked_sub(1) else {
+        return Wake::Nobody;
+    };
+    let Some(cell) = cell(number) else {
+        return Wake::Nonsense;
+    };
+    if cell.exchange(WAIT_SLEEPING, WAIT_WOKEN, Ordering::AcqRel) {
+        Wake::Cell(number)
+    } else {
+        Wake::Nobody
+    }
+}
+
+/// Application: announces that the owner of cell `number` is about to sleep until something comes to one of these queues' words.
+/// Then it looks at the queues once more, and only then sleeps.
+pub fn announce_wait<'a, A: Atomics>(
+    cell: &A::U32,
+    number: u32,
+    words: impl Iterator<Item = &'a A::U32>,
+) where
+    A::U32: 'a,
+{
+    cell.store(WAIT_SLEEPING, Ordering::Relaxed);
+    for word in words {
+        // Release: whoever reads the number sees the cell sleeping.
+        word.store(number + 1, Ordering::Release);
+    }
+    // The words before, the entries after.
+    A::fence();
+}
+
+/// Application: takes the announcement back, after a sleep or in place of one.
+pub fn cancel_wait<'a, A: Atomics>(
+    cell: &A::U32,
+    number: u32,
+    words: impl Iterator<Item = &'a A::U32>,
+) where
+    A::U32: 'a,
+{
+    cell.store(WAIT_IDLE, Ordering::Relaxed);
+    for word in words {
+        // Unless another thread waits there by now.
+        if word.load(Ordering::Relaxed) == number + 1 {
+            word.exchange(number + 1, 0, Ordering::Relaxed);
+        }
+    }
+}
