@@ -1,10 +1,27 @@
 //! Measuring: load generators, baselines, books of processor time, and experiments that put them together.
+//!
+//! | module | holds |
+//! |---|---|
+//! | [`accounting`] | whose work took how much processor time, and whether the sum is right |
+//! | [`load`] | the load generator: closed and open loop over kernel sockets |
+//! | [`echo`] | echo servers: the kernel's, smoltcp's, and the null responder |
+//! | [`ground`] | namespaces and veth pairs for runs |
+//! | [`roles`], [`process`] | the programs of a run, each a process of its own |
+//! | [`run`] | one measured run, and interleaved rounds of runs |
+//! | [`statistics`], [`report`] | medians, ratios with intervals, documents, pages and plots |
+//! | [`experiments`] | the experiments |
 #![forbid(unsafe_code)]
 
 pub mod accounting;
 pub mod echo;
+pub mod experiments;
 pub mod ground;
 pub mod interrupt;
 pub mod load;
+pub mod machine;
 pub mod process;
+pub mod progress;
+pub mod report;
 pub mod roles;
+pub mod run;
+pub mod statistics;

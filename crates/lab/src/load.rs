@@ -7,17 +7,19 @@
 pub mod arrivals;
 pub mod latency;
 pub mod protocol;
+pub mod ring;
 pub mod worker;
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 use serde::{Deserialize, Serialize};
 
 use arrivals::Arrivals;
 use latency::{Latency, Recorder};
-use protocol::{Echo, Http, Protocol};
+use protocol::{Echo, Http};
+use ring::RingWorker;
 use sidecore_sys::affinity;
 use worker::{Counts, Orders, Window, Worker};
 
@@ -31,6 +33,17 @@ pub enum Ask {
     Http(Vec<String>),
 }
 
+/// How the client does its I/O.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Driver {
+    /// epoll, one `read` and one `write` a request.
+    #[default]
+    Epoll,
+    /// io_uring: closed loops of echo requests of up to 4096 bytes only.
+    IoUring,
+}
+
 /// A load.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct LoadConfig {
@@ -38,6 +51,8 @@ pub struct LoadConfig {
     pub targets: Vec<SocketAddr>,
     /// What is asked.
     pub ask: Ask,
+    /// How.
+    pub driver: Driver,
     /// Connections, over all threads.
     pub connections: usize,
     /// Threads.
@@ -62,6 +77,7 @@ impl LoadConfig {
         Self {
             targets: vec![target],
             ask,
+            driver: Driver::Epoll,
             connections,
             threads: 1,
             cores: Vec::new(),
@@ -128,37 +144,46 @@ impl Milestones for Unwatched {
 
 /// Connects, loads and reports. Blocks for warm-up and measured time (an open loop for up to two seconds more).
 pub fn run(config: &LoadConfig, milestones: &mut dyn Milestones) -> anyhow::Result<LoadReport> {
-    match &config.ask {
-        Ask::Echo(bytes) => run_with(config, milestones, |_| Echo::new(*bytes)),
-        Ask::Http(paths) => {
+    match (&config.ask, config.driver) {
+        (Ask::Echo(bytes), Driver::Epoll) => run_workers(
+            config,
+            milestones,
+            |_, orders| Worker::connect(orders, Echo::new(*bytes)),
+            Worker::run,
+        ),
+        (Ask::Http(paths), Driver::Epoll) => {
             let host = config
                 .targets
                 .first()
                 .map(|t| t.ip().to_string())
                 .unwrap_or_default();
-            run_with(config, milestones, |thread| {
-                Http::new(&host, paths, thread * 7919)
-            })
+            let connect = |thread: usize, orders| {
+                Worker::connect(orders, Http::new(&host, paths, thread * 7919))
+            };
+            run_workers(config, milestones, connect, Worker::run)
+        }
+        (Ask::Echo(bytes), Driver::IoUring) if config.arrivals == Arrivals::Closed => run_workers(
+            config,
+            milestones,
+            |_, orders| RingWorker::connect(orders, *bytes),
+            RingWorker::run,
+        ),
+        (_, Driver::IoUring) => {
+            bail!("the io_uring client makes closed loops of echo requests only")
         }
     }
 }
 
-fn run_with<P>(
+fn run_workers<W: Send>(
     config: &LoadConfig,
     milestones: &mut dyn Milestones,
-    protocol: impl Fn(usize) -> P,
-) -> anyhow::Result<LoadReport>
-where
-    P: Protocol + Send,
-    P::State: Send,
-{
+    connect: impl Fn(usize, Orders) -> anyhow::Result<W>,
+    run: fn(W, Window) -> anyhow::Result<Counts>,
+) -> anyhow::Result<LoadReport> {
     let threads = config.threads.max(1);
     let mut workers = Vec::with_capacity(threads);
     for thread in 0..threads {
-        workers.push(Worker::connect(
-            orders(config, thread, threads),
-            protocol(thread),
-        )?);
+        workers.push(connect(thread, orders(config, thread, threads))?);
     }
     milestones.connected()?;
     let start = Instant::now();
@@ -177,7 +202,7 @@ where
                 .copied();
             let run = move || {
                 core.map(affinity::pin_current_thread).transpose()?;
-                worker.run(window)
+                run(worker, window)
             };
             let name = format!("load-{number}");
             handles.push(

@@ -125,3 +125,14 @@ fn nobody_listening_is_an_error_that_names_the_address() {
         "{error:#}"
     );
 }
+
+#[test]
+fn an_io_uring_client_counts_the_same() {
+    let mut config = quick(LoadConfig::closed(echo_server(), Ask::Echo(64), 8));
+    config.driver = Driver::IoUring;
+    let report = run(&config, &mut Unwatched).unwrap();
+    assert!(report.requests > 100, "{report:?}");
+    assert!(report.latency.count + 16 >= report.requests);
+    config.ask = Ask::Http(vec!["/".into()]);
+    assert!(run(&config, &mut Unwatched).is_err());
+}

@@ -1,0 +1,39 @@
+//! The experiments, by name.
+
+pub mod common;
+pub mod echo;
+pub mod rpc;
+
+use anyhow::bail;
+
+use crate::progress::Progress;
+use crate::report::Report;
+use crate::run::Settings;
+
+/// An experiment.
+#[derive(Clone, Copy)]
+pub struct Experiment {
+    /// Name on the command line and of the files of its report.
+    pub name: &'static str,
+    /// What it asks.
+    pub question: &'static str,
+    /// Makes it.
+    pub run: fn(&Settings, &Progress) -> anyhow::Result<Report>,
+}
+
+/// All of them.
+pub const ALL: &[Experiment] = &[echo::EXPERIMENT, rpc::EXPERIMENT];
+
+/// The experiment of this name.
+pub fn find(name: &str) -> anyhow::Result<Experiment> {
+    match ALL.iter().find(|experiment| experiment.name == name) {
+        Some(experiment) => Ok(*experiment),
+        None => {
+            let names: Vec<&str> = ALL.iter().map(|experiment| experiment.name).collect();
+            bail!(
+                "there is no experiment named '{name}'; there are: {}",
+                names.join(", ")
+            )
+        }
+    }
+}

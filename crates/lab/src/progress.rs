@@ -1,0 +1,62 @@
+//! What is told while an experiment runs: to a terminal one line that changes, to a file nothing but warnings.
+
+use std::io::{IsTerminal, Write, stderr};
+
+/// Tells, on standard error.
+#[derive(Debug)]
+pub struct Progress {
+    terminal: bool,
+    silent: bool,
+}
+
+impl Progress {
+    /// A changing line if standard error is a terminal; warnings in any case.
+    pub fn new() -> Self {
+        Self {
+            terminal: stderr().is_terminal(),
+            silent: false,
+        }
+    }
+
+    /// Says nothing at all.
+    pub const fn silent() -> Self {
+        Self {
+            terminal: false,
+            silent: true,
+        }
+    }
+
+    /// What is being done.
+    pub fn say(&self, what: &str) {
+        if self.terminal && !self.silent {
+            let _ = write!(stderr(), "\r\x1b[K{what}");
+        }
+    }
+
+    /// What is odd; stays on the screen.
+    pub fn warn(&self, what: &str) {
+        if !self.silent {
+            self.clear();
+            let _ = writeln!(stderr(), "warning: {what}");
+        }
+    }
+
+    /// Takes the changing line away.
+    pub fn clear(&self) {
+        if self.terminal && !self.silent {
+            let _ = write!(stderr(), "\r\x1b[K");
+        }
+    }
+}
+
+impl Default for Progress {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Drop for Progress {
+    fn drop(&mut self) {
+        self.clear();
+    }
+}

@@ -1,0 +1,249 @@
+//! One measured run, and rounds of runs that are interleaved.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::accounting::{Books, Selection, Watch};
+use crate::interrupt;
+use crate::load::{LoadConfig, LoadReport};
+use crate::process::RoleProcess;
+use crate::progress::Progress;
+use crate::roles::{Role, RoleSpec};
+
+/// Role of the load generator in the books.
+pub const CLIENT: &str = "client";
+
+/// Role of the server application, and of everything on its side that is not the engine.
+pub const SERVER: &str = "server";
+
+/// Role of the engine's threads.
+pub const ENGINE: &str = "engine";
+
+/// How often a run that is void is done again (full runs only).
+const AGAIN: u32 = 2;
+
+/// How all runs of an experiment are made.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Settings {
+    /// Short, for a first look: void runs count, with a warning.
+    pub quick: bool,
+    /// Rounds: every arm runs once in each.
+    pub rounds: u32,
+    /// Before measuring.
+    pub warm_up: Duration,
+    /// Measured.
+    pub measure: Duration,
+    /// Processor of the server side: engine and application.
+    pub server_core: usize,
+    /// Processor of the client.
+    pub client_core: usize,
+    /// Congestion control of all kernel connections.
+    pub congestion: String,
+}
+
+impl Settings {
+    /// Short or full runs on the first two processors (on one alone, both sides share it, and the figures say little).
+    pub fn new(quick: bool) -> Self {
+        let cores = sidecore_sys::affinity::allowed_cores().unwrap_or_default();
+        let server_core = cores.first().copied().unwrap_or(0);
+        Self {
+            quick,
+            rounds: if quick { 3 } else { 10 },
+            warm_up: Duration::from_millis(if quick { 250 } else { 500 }),
+            measure: Duration::from_millis(if quick { 750 } else { 2000 }),
+            server_core,
+            client_core: cores.get(1).copied().unwrap_or(server_core),
+            congestion: "cubic".into(),
+        }
+    }
+
+    /// A role on the server's side.
+    pub fn on_server(&self, netns: Option<&str>, role: Role) -> RoleSpec {
+        let cores = vec![self.server_core];
+        let netns = netns.map(str::to_owned);
+        RoleSpec { role, netns, cores }
+    }
+
+    /// A load on the client's side, with this experiment's times.
+    pub fn on_client(&self, netns: Option<&str>, mut load: LoadConfig) -> RoleSpec {
+        load.warm_up = self.warm_up;
+        load.measure = self.measure;
+        load.congestion = Some(self.congestion.clone());
+        RoleSpec {
+            role: Role::Load(load),
+            netns: netns.map(str::to_owned),
+            cores: vec![self.client_core],
+        }
+    }
+}
+
+/// A run and everything that was counted in it.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Run {
+    /// What was measured: a server, a stack.
+    pub arm: String,
+    /// Under which load.
+    pub case: String,
+    /// Round, from 0 on.
+    pub round: u32,
+    /// What the load generator saw.
+    pub load: LoadReport,
+    /// Who spent how much processor time.
+    pub books: Books,
+    /// Processors of the server's side.
+    pub server_cores: Vec<usize>,
+    /// Seconds in which the engine did something useful, as it counts them itself; none without an engine.
+    pub productive: Option<f64>,
+    /// Why it does not count, if so.
+    pub void: Option<String>,
+}
+
+impl Run {
+    /// Answers within the books' window.
+    fn requests(&self) -> f64 {
+        self.load.rate * self.books.seconds
+    }
+
+    /// Microseconds of the server side's processors per request: all that they did, interrupts and polling included.
+    pub fn server_us(&self) -> f64 {
+        let busy: f64 = self
+            .server_cores
+            .iter()
+            .filter_map(|core| self.books.busy_per_core.get(core))
+            .sum();
+        busy * 1e6 / self.requests()
+    }
+
+    /// Microseconds charged to the threads of a role per request.
+    pub fn role_us(&self, role: &str) -> f64 {
+        self.books.role(role) * 1e6 / self.requests()
+    }
+
+    /// Microseconds of the engine's useful work per request.
+    pub fn productive_us(&self) -> Option<f64> {
+        Some(self.productive? * 1e6 / self.requests())
+    }
+}
+
+/// Lets a load run against servers that are up, and keeps the books. `roles`: further roles besides the client.
+pub fn measure(
+    settings: &Settings,
+    load: &RoleSpec,
+    roles: &[(&str, Selection)],
+) -> anyhow::Result<Run> {
+    let mut client = RoleProcess::start_load(CLIENT, load)?;
+    let mut watch = Watch::default().role(CLIENT, Selection::Process(client.pid()));
+    for (name, selection) in roles {
+        watch = watch.role(name, selection.clone());
+    }
+    let (mut before, mut after) = (None, None);
+    let at_most = settings.warm_up + settings.measure + Duration::from_secs(20);
+    let load = client.measure(
+        at_most,
+        || {
+            before = Some(watch.snapshot()?);
+            Ok(())
+        },
+        || {
+            after = Some(watch.snapshot()?);
+            Ok(())
+        },
+    )?;
+    let books = match (&before, &after) {
+        (Some(before), Some(after)) => watch.books(before, after),
+        _ => Books::default(),
+    };
+    let mut run = Run {
+        void: books.void(),
+        load,
+        books,
+        server_cores: vec![settings.server_core],
+        ..Run::default()
+    };
+    if run.void.is_none() && run.load.failed + run.load.reconnects > 0 {
+        let LoadReport {
+            failed, reconnects, ..
+        } = &run.load;
+        run.void = Some(format!(
+            "{failed} answers were errors, {reconnects} connections broke"
+        ));
+    }
+    Ok(run)
+}
+
+/// Makes one run.
+pub type Measure<'a> = Box<dyn FnMut(&Settings) -> anyhow::Result<Run> + 'a>;
+
+/// Something that can be measured once.
+pub struct Arm<'a> {
+    /// Its name in tables.
+    pub name: String,
+    /// Makes one run.
+    pub run: Measure<'a>,
+}
+
+impl<'a> Arm<'a> {
+    /// An arm.
+    pub fn new(
+        name: impl Into<String>,
+        run: impl FnMut(&Settings) -> anyhow::Result<Run> + 'a,
+    ) -> Self {
+        Self {
+            name: name.into(),
+            run: Box::new(run),
+        }
+    }
+}
+
+/// Runs all arms round by round, forwards and backwards in turn, so that drift hits all alike. An arm that fails ends the experiment.
+/// Every run is returned, void ones too.
+pub fn interleave(
+    settings: &Settings,
+    case: &str,
+    arms: &mut [Arm<'_>],
+    progress: &Progress,
+) -> anyhow::Result<Vec<Run>> {
+    let mut runs = Vec::new();
+    for round in 0..settings.rounds {
+        let mut order: Vec<usize> = (0..arms.len()).collect();
+        if round % 2 == 1 {
+            order.reverse();
+        }
+        for index in order {
+            let arm = &mut arms[index];
+            for attempt in 0..=AGAIN {
+                interrupt::check()?;
+                progress.say(&format!(
+                    "{case}: {} (round {} of {})",
+                    arm.name,
+                    round + 1,
+                    settings.rounds
+                ));
+                let mut run = (arm.run)(settings)
+                    .map_err(|error| error.context(format!("{case}: {}", arm.name)))?;
+                run.arm.clone_from(&arm.name);
+                case.clone_into(&mut run.case);
+                run.round = round;
+                let void = run.void.clone();
+                runs.push(run);
+                match void {
+                    Some(why) if settings.quick => {
+                        progress.warn(&format!("{case}: {}: {why}", arm.name))
+                    }
+                    Some(why) if attempt < AGAIN => {
+                        progress.warn(&format!("{case}: {}: {why}; again", arm.name))
+                    }
+                    _ => break,
+                }
+                if settings.quick {
+                    break;
+                }
+            }
+        }
+    }
+    Ok(runs)
+}
+
+#[cfg(test)]
+mod tests;
