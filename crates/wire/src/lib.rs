@@ -11,6 +11,33 @@
 //! * `emit` takes a buffer of the caller. It panics if that buffer is shorter than the value's
 //!   `len()`: that is a mistake of the program and cannot be caused by a peer.
 //!
+//! ```
+//! use sidecore_wire::{EthernetHeader, Ipv4Header, ParseError, TcpHeader, ipv4};
+//!
+//! /// The TCP header of a frame, and where its payload lies in the frame.
+//! fn tcp_of(frame: &[u8]) -> Result<(TcpHeader, core::ops::Range<usize>), ParseError> {
+//!     let (_, packet_at) = EthernetHeader::parse(frame)?;
+//!     let (ip, segment) = Ipv4Header::parse(&frame[packet_at..])?;
+//!     if ip.protocol != ipv4::PROTOCOL_TCP || ip.is_fragment() {
+//!         return Err(ParseError::Unsupported);
+//!     }
+//!     // In the frame, not in the packet; what follows the segment is the link's padding.
+//!     let segment = packet_at + segment.start..packet_at + segment.end;
+//!     let (tcp, data_offset) = TcpHeader::parse(&frame[segment.clone()])?;
+//!     Ok((tcp, segment.start + data_offset..segment.end))
+//! }
+//! # use sidecore_wire::{Ipv4Addr, MacAddress, SeqNumber, TcpFlags};
+//! # let mut frame = [0; 60];
+//! # let (dst, src) = (MacAddress([2, 0, 0, 0, 0, 1]), MacAddress([2, 0, 0, 0, 0, 2]));
+//! # EthernetHeader { dst, src, ethertype: 0x0800 }.emit(&mut frame);
+//! # let ip = Ipv4Header::new(Ipv4Addr::new(10, 0, 0, 1), Ipv4Addr::new(10, 0, 0, 2), 6);
+//! # ip.emit(&mut frame[14..], 25);
+//! # let syn = TcpHeader { seq: SeqNumber(7), flags: TcpFlags::SYN, ..TcpHeader::default() };
+//! # syn.emit(&mut frame[34..]);
+//! # assert_eq!(tcp_of(&frame), Ok((syn, 54..59)));
+//! # assert_eq!(tcp_of(&frame[..58]), Err(ParseError::Truncated));
+//! ```
+//!
 //! Nothing here allocates, blocks, or keeps a reference to the bytes it was given.
 
 #![forbid(unsafe_code)]
