@@ -30,8 +30,11 @@
 //!   application that posted fences, and if the word says sleeping exchanges it for [`ENGINE_AWAKE`] and, if it was the one to do so, sends one byte on
 //!   its wake socket.
 //! - *Engine parks a lane* that has been empty for long: stores [`LANE_PARKED`] into the state word of the lane's reader's line, fences, looks once more. An
-//!   application that posted to a lane whose state is parked sets the lane's bit in the bell (Release, after the entry), then looks at the engine
-//!   word as above. The engine reads one bell line for each UAL and turn.
+//!   application that posted to a lane whose state is parked sets the lane's bit in the bell (Release, after the entry), fences, then looks at the
+//!   engine word as above. The engine reads one bell line for each UAL and turn.
+//! - *Event queue is full.* The engine keeps what it could not deliver. Before it sleeps on that it stores [`EVQ_STARVING`] into the second word of the
+//!   queue's line ([`EVQ_STARVED`]), fences, and looks at the credit once more. An application that returned credit fences, and if that word is not 0
+//!   exchanges it for 0 and looks at the engine word as above.
 
 use crate::{Entry, LINE};
 
@@ -42,10 +45,18 @@ pub const ENGINE_SLEEPING: u32 = 1;
 
 /// Wait cell, offset 0, u32: nobody sleeps here. Application writes.
 pub const WAIT_IDLE: u32 = 0;
-/// A thread sleeps or is about to. Application writes, engine exchanges.
+/// A thread sleeps or is about to, on the futex or on the cell's socket: both are woken. Application writes, engine exchanges.
 pub const WAIT_SLEEPING: u32 = 1;
 /// The engine woke it. Engine writes.
 pub const WAIT_WOKEN: u32 = 2;
+/// As [`WAIT_SLEEPING`], but on the cell's socket only (in epoll): the engine saves the futex call.
+pub const WAIT_POLLING: u32 = 3;
+
+/// Offset in an event queue's line ([`Geometry::evq_word`]) of a u32: [`EVQ_STARVING`] while the engine holds events back because the queue is
+/// full, else 0. Engine writes, application exchanges for 0.
+pub const EVQ_STARVED: usize = 4;
+/// See [`EVQ_STARVED`].
+pub const EVQ_STARVING: u32 = 1;
 
 /// Reader's line of a DbQ lane, second u32: the engine polls this lane. Engine writes.
 pub const LANE_ACTIVE: u32 = 0;
@@ -70,6 +81,12 @@ pub mod limits {
     pub const ORDER: core::ops::RangeInclusive<u32> = 3..=16;
     /// Engine threads.
     pub const ENGINES: u32 = 64;
+    /// Bytes of control memory. What is larger takes too long to map, and to punch holes into while the engine waits for a page of it.
+    pub const CONTROL_BYTES: usize = 128 << 20;
+    /// Registered regions of one UAL. Each is a mapping of the engine, and of those a process has some 65 000.
+    pub const REGIONS: u32 = 256;
+    /// Extents in the list of one [`crate::Operation::Send`] ([`crate::command::flags::LIST`]).
+    pub const LIST: u32 = 64;
 }
 
 /// The numbers from which every offset follows. What the agent granted, not what the application asked for, counts.
@@ -105,6 +122,36 @@ impl Geometry {
             && (1..=limits::WAIT_CELLS).contains(&self.wait_cells)
             && limits::ORDER.contains(&self.lane_order)
             && limits::ORDER.contains(&self.evq_order)
+            && self.size() <= limits::CONTROL_BYTES
+    }
+
+    /// The nearest valid geometry: each number is brought within its limits, then the longer lanes are halved, and at last
+    /// lanes and queues, until all fits into [`limits::CONTROL_BYTES`].
+    pub fn clamped(&self) -> Self {
+        let order = |order: u32| order.clamp(*limits::ORDER.start(), *limits::ORDER.end());
+        let mut g = Self {
+            engines: self.engines.clamp(1, limits::ENGINES),
+            lanes: self.lanes.clamp(1, limits::LANES),
+            lane_order: order(self.lane_order),
+            evqs: self.evqs.clamp(1, limits::EVQS),
+            evq_order: order(self.evq_order),
+            wait_cells: self.wait_cells.clamp(1, limits::WAIT_CELLS),
+        };
+        while g.size() > limits::CONTROL_BYTES {
+            let (lanes, evqs) = (g.lanes << g.lane_order, g.evqs << g.evq_order);
+            let smallest = *limits::ORDER.start();
+            if lanes >= evqs && g.lane_order > smallest {
+                g.lane_order -= 1;
+            } else if g.evq_order > smallest {
+                g.evq_order -= 1;
+            } else if g.lane_order > smallest {
+                g.lane_order -= 1;
+            } else {
+                g.lanes = (g.lanes / 2).max(1);
+                g.evqs = (g.evqs / 2).max(1);
+            }
+        }
+        g
     }
 
     /// Line of an engine thread: each sleeps and wakes by itself.
@@ -205,12 +252,22 @@ mod tests {
             evq_order: 16,
             wait_cells: limits::WAIT_CELLS,
         };
-        assert!(largest.is_valid());
-        assert!(largest.size() > largest.lane(511, 63));
+        assert!(!largest.is_valid(), "all at once is too much memory");
+        let wide = largest.clamped();
+        assert!(wide.is_valid() && wide.size() > wide.lane(wide.lanes - 1, 63));
+        assert_eq!(wide.clamped(), wide);
+        let one = Geometry {
+            engines: 1,
+            ..largest
+        };
+        let one = one.clamped();
+        assert!(one.is_valid() && one.lanes == limits::LANES && one.evqs == limits::EVQS);
+        assert_eq!((one.lane_order, one.evq_order), (10, 11));
         assert!(
             limits::LANES as usize <= LINE * 8,
             "one bell line holds every lane"
         );
+        let largest = one;
         for bad in [
             Geometry {
                 engines: 0,
@@ -242,6 +299,13 @@ mod tests {
             },
         ] {
             assert!(!bad.is_valid(), "{bad:?}");
+            assert!(bad.clamped().is_valid(), "{bad:?}");
         }
+        let modest = geometry(1, 4, 8);
+        assert_eq!(
+            modest.clamped(),
+            modest,
+            "what is valid is granted as it is"
+        );
     }
 }
