@@ -10,13 +10,17 @@
 //! | [`run`] | one measured run, and interleaved rounds of runs |
 //! | [`statistics`], [`report`] | medians, ratios with intervals, documents, pages and plots |
 //! | [`experiments`] | the experiments |
+//! | [`link`] | two TAP devices joined by a link with faults |
+//! | [`command`] | the command line |
 #![forbid(unsafe_code)]
 
 pub mod accounting;
+pub mod command;
 pub mod echo;
 pub mod experiments;
 pub mod ground;
 pub mod interrupt;
+pub mod link;
 pub mod load;
 pub mod machine;
 pub mod process;

@@ -33,6 +33,14 @@ impl Progress {
         }
     }
 
+    /// What happened; stays on the screen.
+    pub fn tell(&self, what: &str) {
+        if !self.silent {
+            self.clear();
+            let _ = writeln!(stderr(), "{what}");
+        }
+    }
+
     /// What is odd; stays on the screen.
     pub fn warn(&self, what: &str) {
         if !self.silent {

@@ -1,0 +1,244 @@
+//! The command line of the lab: `sidecore lab …`.
+
+use std::io::Write;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::Context;
+use clap::{Args, Subcommand};
+use serde_json::json;
+use sidecore_nic::link::LinkModel;
+
+use crate::experiments::{self, Experiment};
+use crate::link::{self, End};
+use crate::progress::Progress;
+use crate::report::Report;
+use crate::run::Settings;
+use crate::{interrupt, roles};
+
+/// What the lab can be told.
+#[derive(Debug, Subcommand)]
+pub enum LabCommand {
+    /// List the experiments
+    List {
+        /// One JSON document
+        #[arg(long)]
+        json: bool,
+    },
+    /// Make an experiment
+    Run {
+        /// Its name (see `sidecore lab list`), or `all`
+        name: String,
+        /// How
+        #[command(flatten)]
+        options: RunOptions,
+    },
+    /// Join two TAP devices by a link with loss, delay, reordering and a rate
+    Link(LinkOptions),
+    /// Be a role of an experiment (for the lab's own use)
+    #[command(hide = true)]
+    Role,
+}
+
+/// How experiments are made.
+#[derive(Clone, Debug, Default, Args)]
+pub struct RunOptions {
+    /// A first look: fewer and shorter runs
+    #[arg(long)]
+    pub quick: bool,
+    /// Write the JSON document, the Markdown page and the plots into this folder
+    #[arg(long, value_name = "DIR")]
+    pub out: Option<PathBuf>,
+    /// Rounds: every variant runs once in each
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub rounds: Option<u32>,
+    /// Measured time of a run, in seconds
+    #[arg(long, value_name = "SECONDS", value_parser = parse_seconds)]
+    pub seconds: Option<f64>,
+    /// Processor of the server's side
+    #[arg(long, value_name = "CORE")]
+    pub server_core: Option<usize>,
+    /// Processor of the client
+    #[arg(long, value_name = "CORE")]
+    pub client_core: Option<usize>,
+    /// Congestion control of kernel connections
+    #[arg(long, value_name = "NAME")]
+    pub congestion: Option<String>,
+    /// Print the report as one JSON document
+    #[arg(long)]
+    pub json: bool,
+}
+
+fn parse_seconds(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(seconds) if (0.05..=600.0).contains(&seconds) => Ok(seconds),
+        _ => Err("give seconds from 0.05 to 600".into()),
+    }
+}
+
+impl RunOptions {
+    /// The settings that they say.
+    pub fn settings(&self) -> Settings {
+        let mut settings = Settings::new(self.quick);
+        if let Some(rounds) = self.rounds {
+            settings.rounds = rounds;
+        }
+        if let Some(seconds) = self.seconds {
+            settings.measure = Duration::from_secs_f64(seconds);
+        }
+        settings.server_core = self.server_core.unwrap_or(settings.server_core);
+        settings.client_core = self.client_core.unwrap_or(settings.client_core);
+        if let Some(name) = &self.congestion {
+            settings.congestion.clone_from(name);
+        }
+        settings
+    }
+}
+
+/// A link.
+#[derive(Debug, Args)]
+pub struct LinkOptions {
+    /// First end: NAME[@NETNS][=ADDRESS/PREFIX]
+    pub a: End,
+    /// Second end
+    pub b: End,
+    /// Probability that a frame is lost
+    #[arg(long, default_value = "0", value_parser = link::parse_probability)]
+    pub loss: f64,
+    /// Probability that a frame arrives twice
+    #[arg(long, default_value = "0", value_parser = link::parse_probability)]
+    pub duplicate: f64,
+    /// Probability that a frame is overtaken by later ones
+    #[arg(long, default_value = "0", value_parser = link::parse_probability)]
+    pub reorder: f64,
+    /// Probability that bits of a frame are flipped
+    #[arg(long, default_value = "0", value_parser = link::parse_probability)]
+    pub corrupt: f64,
+    /// Time on the line, each way
+    #[arg(long, default_value = "0s", value_parser = link::parse_time)]
+    pub delay: Duration,
+    /// Largest additional time on the line
+    #[arg(long, default_value = "0s", value_parser = link::parse_time)]
+    pub jitter: Duration,
+    /// Bits per second; without it, as fast as this program is
+    #[arg(long, default_value = "0bit", value_parser = link::parse_rate)]
+    pub rate: u64,
+    /// Bytes that wait for the line (with --rate)
+    #[arg(long, default_value = "256k", value_parser = link::parse_bytes)]
+    pub queue: u64,
+    /// Seed of all chance
+    #[arg(long, default_value_t = 1)]
+    pub seed: u64,
+    /// End after this time
+    #[arg(long, value_name = "TIME", value_parser = link::parse_time)]
+    pub time: Option<Duration>,
+    /// Print what happened as one JSON document
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Does what was told.
+pub fn run(command: &LabCommand) -> anyhow::Result<()> {
+    match command {
+        LabCommand::List { json } => list(*json),
+        LabCommand::Run { name, options } => {
+            interrupt::install()?;
+            run_named(name, options)
+        }
+        LabCommand::Link(options) => {
+            interrupt::install()?;
+            run_link(options)
+        }
+        LabCommand::Role => roles::run(),
+    }
+}
+
+fn list(as_json: bool) -> anyhow::Result<()> {
+    let all = experiments::ALL;
+    if as_json {
+        let entries = all
+            .iter()
+            .map(|e| json!({ "name": e.name, "question": e.question }));
+        return print(&serde_json::to_string_pretty(&entries.collect::<Vec<_>>())?);
+    }
+    let width = all.iter().map(|e| e.name.len()).max().unwrap_or(0);
+    let lines = all
+        .iter()
+        .map(|e| format!("{:<width$}  {}", e.name, e.question));
+    print(&lines.collect::<Vec<_>>().join("\n"))
+}
+
+fn print(text: &str) -> anyhow::Result<()> {
+    writeln!(std::io::stdout().lock(), "{text}").context("writing to standard output")
+}
+
+fn run_named(name: &str, options: &RunOptions) -> anyhow::Result<()> {
+    let chosen: Vec<Experiment> = match name {
+        "all" => experiments::ALL.to_vec(),
+        name => vec![experiments::find(name)?],
+    };
+    let mut reports = Vec::new();
+    for experiment in chosen {
+        let report = run_one(experiment, options)?;
+        if !options.json {
+            print(&report.markdown())?;
+        }
+        reports.push(report);
+    }
+    match (options.json, reports.as_slice()) {
+        (true, [report]) => print(&serde_json::to_string_pretty(report)?),
+        (true, reports) => print(&serde_json::to_string_pretty(reports)?),
+        (false, _) => Ok(()),
+    }
+}
+
+/// Makes an experiment and writes its report where the options say.
+pub fn run_one(experiment: Experiment, options: &RunOptions) -> anyhow::Result<Report> {
+    let progress = Progress::new();
+    let report = (experiment.run)(&options.settings(), &progress)
+        .with_context(|| format!("experiment {}", experiment.name))?;
+    progress.clear();
+    if let Some(folder) = &options.out {
+        for path in report.write(folder)? {
+            progress.tell(&format!("wrote {}", path.display()));
+        }
+    }
+    Ok(report)
+}
+
+fn run_link(options: &LinkOptions) -> anyhow::Result<()> {
+    let model = LinkModel {
+        loss: options.loss,
+        duplicate: options.duplicate,
+        reorder: options.reorder,
+        corrupt: options.corrupt,
+        delay: options.delay,
+        jitter: options.jitter,
+        rate_bps: options.rate,
+        queue_bytes: options.queue,
+        seed: options.seed,
+        ..LinkModel::default()
+    };
+    let back = LinkModel {
+        seed: options.seed.wrapping_add(1),
+        ..model
+    };
+    let progress = Progress::new();
+    let (a, b) = (&options.a, &options.b);
+    let ready = || {
+        progress.tell(&format!(
+            "{} and {} are joined; Ctrl-C ends it",
+            a.name, b.name
+        ))
+    };
+    let [there, back] = link::run([a, b], [model, back], options.time, ready)?;
+    if options.json {
+        return print(&serde_json::to_string_pretty(
+            &json!({ "there": there, "back": back }),
+        )?);
+    }
+    print(&format!(
+        "{} to {}: {there}\n{} to {}: {back}",
+        a.name, b.name, b.name, a.name
+    ))
+}
