@@ -7,7 +7,8 @@ use std::io;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use sidecore_abi::control::{Geometry, WAIT_SLEEPING};
+use sidecore_abi::control::{EVQ_STARVED, Geometry, WAIT_POLLING, WAIT_SLEEPING, WAIT_WOKEN};
+use sidecore_sys::clock;
 use sidecore_sys::futex::{futex_wait, futex_wake};
 use sidecore_sys::wake::Waker;
 
@@ -61,6 +62,12 @@ impl Layout {
     }
 
     #[inline]
+    fn starved_word(&self, evq: u32, engine: u32) -> Option<&AtomicU32> {
+        let known = evq < self.geometry.evqs && engine < self.geometry.engines;
+        known.then(|| self.u32_at(self.geometry.evq_word(evq, engine) + EVQ_STARVED))?
+    }
+
+    #[inline]
     fn u32_at(&self, offset: usize) -> Option<&AtomicU32> {
         self.memory.atomic_u32(offset as u64)
     }
@@ -89,6 +96,17 @@ pub struct Lies {
     pub credits: u64,
 }
 
+/// What wake-ups cost, see [`EngineControl::wake_cost`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct WakeCost {
+    /// Wake-ups.
+    pub count: u64,
+    /// Processor cycles that they took.
+    pub cycles: u64,
+    /// Cycles of the slowest.
+    pub slowest: u64,
+}
+
 /// One engine thread's view: it reads the UAL's DbQ lanes and writes its EvQ lanes.
 #[derive(Debug)]
 pub struct EngineControl {
@@ -98,6 +116,7 @@ pub struct EngineControl {
     evqs: Vec<Producer>,
     sockets: Vec<Option<Waker>>,
     lies: Lies,
+    wakes: WakeCost,
 }
 
 impl EngineControl {
@@ -121,6 +140,7 @@ impl EngineControl {
             evqs: evqs.ok_or_else(outside)?,
             sockets: (0..geometry.wait_cells).map(|_| None).collect(),
             lies: Lies::default(),
+            wakes: WakeCost::default(),
             engine,
             layout,
         })
@@ -217,37 +237,54 @@ impl EngineControl {
                 self.lies.wait_cells += 1;
                 false
             }
-            Wake::Cell(cell) => {
-                self.wake_cell(cell);
+            Wake::Cell { number, futex } => {
+                self.wake_cell(number, futex);
                 true
             }
         }
     }
 
-    fn wake_cell(&self, cell: u32) {
-        if let Some(word) = self.layout.wait_cell(cell) {
+    fn wake_cell(&mut self, cell: u32, futex: bool) {
+        let begun = clock::cycles();
+        if futex && let Some(word) = self.layout.wait_cell(cell) {
             futex_wake(word, 1);
         }
         if let Some(Some(socket)) = self.sockets.get(cell as usize) {
             socket.wake();
         }
+        let cycles = clock::cycles().wrapping_sub(begun);
+        self.wakes.count += 1;
+        self.wakes.cycles += cycles;
+        self.wakes.slowest = self.wakes.slowest.max(cycles);
     }
 
     /// Wakes every thread that sleeps on a wait cell, whatever it waits for: when the UAL ends.
     pub fn wake_all(&mut self) {
         for cell in 0..self.layout.geometry.wait_cells {
-            let sleeping = self.layout.wait_cell(cell).is_some_and(|word| {
-                use crate::atomics::Atomic32;
-                word.exchange(
-                    WAIT_SLEEPING,
-                    sidecore_abi::control::WAIT_WOKEN,
-                    Ordering::AcqRel,
-                )
-            });
-            if sleeping {
-                self.wake_cell(cell);
+            let Some(word) = self.layout.wait_cell(cell) else {
+                break;
+            };
+            let state = word.swap(WAIT_WOKEN, Ordering::AcqRel);
+            if matches!(state, WAIT_SLEEPING | WAIT_POLLING) {
+                self.wake_cell(cell, state == WAIT_SLEEPING);
             }
         }
+    }
+
+    /// What waking this application's threads has cost so far. An application can make its wake-ups slow (threads by the thousand on
+    /// one hash bucket of futexes, a socket in thousands of epolls): one whose mean is far above a system call's is to be let go.
+    pub fn wake_cost(&self) -> WakeCost {
+        self.wakes
+    }
+
+    /// Before the engine sleeps while events wait for room on a full queue: asks the application to tell when it returns credit. False when
+    /// there is room already (or no such queue): then the engine goes on instead.
+    pub fn starve(&mut self, evq: usize) -> bool {
+        let word = self.layout.starved_word(evq as u32, self.engine);
+        let (Some(word), Some(writer)) = (word, self.evqs.get_mut(evq)) else {
+            return false;
+        };
+        protocol::starve(writer, word)
     }
 
     /// What the application was caught at so far.
@@ -300,6 +337,21 @@ impl AppControl {
             return false;
         };
         protocol::ring::<Real>(producer.memory().state(), bell, 1 << (lane % 64), word)
+    }
+
+    /// After taking entries from an event queue: if that returned credit for which the engine waits, says whether the caller must send
+    /// a byte on the wake socket because the engine sleeps. Nothing but a test of a flag in most cases; to be called after each burst of
+    /// [`Consumer::pop`].
+    #[inline]
+    pub fn relieve(&self, consumer: &mut Consumer, evq: u32, engine: u32) -> bool {
+        if !consumer.returned_credit() {
+            return false;
+        }
+        let starved = self.layout.starved_word(evq, engine);
+        let (Some(starved), Some(word)) = (starved, self.layout.engine_word(engine)) else {
+            return false;
+        };
+        protocol::relieve::<Real>(starved, word)
     }
 
     /// A cell for one thread at a time to sleep on.
@@ -360,12 +412,22 @@ impl WaitCell {
     /// Announces a sleep until something comes to one of these queues. Afterwards each of them must be looked at once more before
     /// [`WaitCell::sleep`]. Queues that do not exist are ignored. An earlier announcement is replaced.
     pub fn prepare(&mut self, evqs: &[u32]) {
+        self.announce(evqs, WAIT_SLEEPING);
+    }
+
+    /// The same for a sleep in epoll, on the cell's socket, and not in [`WaitCell::sleep`]: the engine sends a byte and does without the futex.
+    /// Needs the socket (RequestKind::WaitSocket), or nobody wakes.
+    pub fn prepare_polling(&mut self, evqs: &[u32]) {
+        self.announce(evqs, WAIT_POLLING);
+    }
+
+    fn announce(&mut self, evqs: &[u32], state: u32) {
         if !self.queues.is_empty() {
             self.cancel();
         }
         self.queues.extend_from_slice(evqs);
         let words = Self::words(&self.layout, &self.queues);
-        protocol::announce_wait::<Real>(self.word(), self.number, words);
+        protocol::announce_wait::<Real>(self.word(), self.number, state, words);
     }
 
     /// Sleeps until the engine wakes the cell, or time is up. Returns at once if it did so since [`WaitCell::prepare`].
@@ -387,13 +449,16 @@ impl WaitCell {
 
     /// Whether the engine has woken the cell since [`WaitCell::prepare`].
     pub fn is_woken(&self) -> bool {
-        self.word().load(Ordering::Acquire) != WAIT_SLEEPING
+        !matches!(
+            self.word().load(Ordering::Acquire),
+            WAIT_SLEEPING | WAIT_POLLING
+        )
     }
 
     /// Wakes the cell's sleeper from another thread of the application.
     pub fn wake(&self) {
         let word = self.word();
-        word.store(sidecore_abi::control::WAIT_WOKEN, Ordering::Release);
+        word.store(WAIT_WOKEN, Ordering::Release);
         futex_wake(word, 1);
     }
 

@@ -208,6 +208,7 @@ impl<M: LaneMemory> Writer<M> {
         if self.position == self.limit {
             self.refresh();
         }
+        // Never more than the lane holds, so that it fits.
         (self.limit - self.position) as u32
     }
 
@@ -271,6 +272,8 @@ pub struct Reader<M> {
     mark: u32,
     /// What [`Self::set_state`] was last told; the shared word is never read back.
     state: u32,
+    /// Credit was returned since [`Self::returned_credit`] was last asked.
+    returned: bool,
 }
 
 impl<M: LaneMemory> Reader<M> {
@@ -282,6 +285,7 @@ impl<M: LaneMemory> Reader<M> {
             mask: (1u64 << memory.order()) - 1,
             mark: mark_at(0, memory.order()),
             state: LANE_ACTIVE,
+            returned: false,
             memory,
         }
     }
@@ -325,6 +329,14 @@ impl<M: LaneMemory> Reader<M> {
             .taken()
             .store(self.position as u32, Ordering::Release);
         self.published = self.position;
+        self.returned = true;
+    }
+
+    /// Whether credit was returned since this was last asked: then a writer that waits for credit must be told
+    /// ([`crate::control::AppControl::relieve`] does it).
+    #[inline]
+    pub fn returned_credit(&mut self) -> bool {
+        std::mem::take(&mut self.returned)
     }
 
     /// Asks for the line of the entry after the next.

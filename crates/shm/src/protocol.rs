@@ -7,11 +7,12 @@
 use std::sync::atomic::Ordering;
 
 use sidecore_abi::control::{
-    ENGINE_AWAKE, ENGINE_SLEEPING, LANE_ACTIVE, LANE_PARKED, WAIT_IDLE, WAIT_SLEEPING, WAIT_WOKEN,
+    ENGINE_AWAKE, ENGINE_SLEEPING, EVQ_STARVING, LANE_ACTIVE, LANE_PARKED, WAIT_IDLE, WAIT_POLLING,
+    WAIT_SLEEPING, WAIT_WOKEN,
 };
 
 use crate::atomics::{Atomic32, Atomic64, Atomics};
-use crate::lane::{LaneMemory, Reader};
+use crate::lane::{LaneMemory, Reader, Writer};
 
 /// Application, after pushing to a lane: rings the bell if the lane is parked, and says whether the engine sleeps and is this caller's to
 /// wake (a byte on the wake socket).
@@ -73,8 +74,13 @@ pub fn take_bells<A: Atomics>(bell: &A::U64) -> u64 {
 pub enum Wake {
     /// Nobody waits.
     Nobody,
-    /// The sleeper of this cell is the caller's to wake: futex, and the cell's socket if it has one.
-    Cell(u32),
+    /// The sleeper of this cell is the caller's to wake: by its socket if it has one, and, if `futex`, by its futex.
+    Cell {
+        /// Its number.
+        number: u32,
+        /// Whether it may sleep on the futex.
+        futex: bool,
+    },
     /// The word names a cell that does not exist.
     Nonsense,
 }
@@ -98,23 +104,56 @@ where
     let Some(cell) = cell(number) else {
         return Wake::Nonsense;
     };
-    if cell.exchange(WAIT_SLEEPING, WAIT_WOKEN, Ordering::AcqRel) {
-        Wake::Cell(number)
+    let state = cell.load(Ordering::Relaxed);
+    let sleeps = matches!(state, WAIT_SLEEPING | WAIT_POLLING);
+    // When the cell changed meanwhile its owner is awake, and looks at its queues again before it sleeps.
+    if sleeps && cell.exchange(state, WAIT_WOKEN, Ordering::AcqRel) {
+        let futex = state == WAIT_SLEEPING;
+        Wake::Cell { number, futex }
     } else {
         Wake::Nobody
     }
 }
 
+/// Engine, when an event queue is full and the engine is about to let it be: asks to be told of credit. False when there is credit
+/// already, and nothing was asked.
+pub fn starve<M: LaneMemory>(
+    writer: &mut Writer<M>,
+    starved: &<M::Atomics as Atomics>::U32,
+) -> bool {
+    starved.store(EVQ_STARVING, Ordering::Relaxed);
+    // The word before, the credit after.
+    M::Atomics::fence();
+    if writer.free() == 0 {
+        return true;
+    }
+    starved.store(0, Ordering::Relaxed);
+    false
+}
+
+/// Application, after returning credit of an event queue: whether the engine waits for it, sleeps, and is this caller's to wake.
+#[inline]
+pub fn relieve<A: Atomics>(starved: &A::U32, engine: &A::U32) -> bool {
+    // The credit before, the words after.
+    A::fence();
+    if starved.load(Ordering::Relaxed) == 0 {
+        return false;
+    }
+    starved.swap(0, Ordering::AcqRel);
+    wake_engine::<A>(engine)
+}
+
 /// Application: announces that the owner of cell `number` is about to sleep until something comes to one of these queues' words.
-/// Then it looks at the queues once more, and only then sleeps.
+/// Then it looks at the queues once more, and only then sleeps. `state` says how: WAIT_SLEEPING or WAIT_POLLING.
 pub fn announce_wait<'a, A: Atomics>(
     cell: &A::U32,
     number: u32,
+    state: u32,
     words: impl Iterator<Item = &'a A::U32>,
 ) where
     A::U32: 'a,
 {
-    cell.store(WAIT_SLEEPING, Ordering::Relaxed);
+    cell.store(state, Ordering::Relaxed);
     for word in words {
         // Release: whoever reads the number sees the cell sleeping.
         word.store(number + 1, Ordering::Release);

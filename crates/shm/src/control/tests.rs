@@ -165,3 +165,39 @@ fn memory_that_does_not_fit_is_refused() {
     };
     assert!(AppControl::new(Shared::heap(size), bad).is_err());
 }
+
+#[test]
+fn those_who_poll_are_woken_by_their_socket_alone() {
+    let (mut engine, app, _) = both(0);
+    let (waker, sleeper) = WakePair::new().unwrap().split();
+    engine.set_wait_socket(0, waker);
+    let mut cell = app.wait_cell(0).unwrap();
+    cell.prepare_polling(&[0]);
+    assert!(!cell.is_woken());
+    assert!(engine.wake(0) && cell.is_woken());
+    assert!(sleeper.drain());
+    assert_eq!(engine.wake_cost().count, 1);
+}
+
+#[test]
+fn credit_relieves_a_starving_engine() {
+    let (mut engine, app, _) = both(0);
+    let mut consumer = app.evq(1, 0).unwrap();
+    while engine.evq(1).unwrap().push(entry(0)).is_ok() {}
+    assert!(engine.starve(1) && !engine.starve(3));
+    engine.announce_sleep();
+    let mut told = 0;
+    for n in 1..=16 {
+        consumer.pop().unwrap();
+        if app.relieve(&mut consumer, 1, 0) {
+            told = n;
+            break;
+        }
+    }
+    assert_eq!(told, 4, "with the first quarter, and once");
+    assert!(!app.relieve(&mut consumer, 1, 0));
+    assert!(!engine.starve(1), "there is room");
+    engine.announce_sleep();
+    (0..12).for_each(|_| drop(consumer.pop().unwrap()));
+    assert!(!app.relieve(&mut consumer, 1, 0), "nobody starves any more");
+}
