@@ -178,7 +178,7 @@ pub enum IcmpKind {
 }
 
 /// Facts about a connection, in the manner of `TCP_INFO`.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 pub struct Info {
     /// The state.
     pub state: State,

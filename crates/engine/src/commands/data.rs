@@ -1,0 +1,329 @@
+//! Commands that move bytes.
+
+use sidecore_abi::command::{COPY_MAX, RETURNS_MAX, flags};
+use sidecore_abi::handle::EXTENT_BYTES;
+use sidecore_abi::{Command, Extent, RegionId, Status};
+
+use super::{Context, Done, evq_for, slot};
+use crate::dti::receive::PostedReceive;
+use crate::dti::transmit::Source;
+use crate::dti::{Dti, Role, flag};
+use crate::tables::frame::POOL_REGION;
+
+/// Extents in one list.
+const LIST_MAX: u32 = 1024;
+
+/// Send.
+#[inline]
+pub(super) fn send(cx: &mut Context<'_>, command: &Command) -> Done {
+    let slot = match slot(cx, command) {
+        Ok(slot) => slot,
+        Err(status) => return status.into(),
+    };
+    let Some(dti) = cx.tables.dtis.get_mut(slot) else {
+        return Status::BadHandle.into();
+    };
+    match dti.role {
+        Role::Connected(_) | Role::Connecting { .. } | Role::Fresh => {}
+        Role::Datagram { .. } => return super::datagram::send(cx, command, slot),
+        Role::Ended => return dead(dti),
+        _ => return Status::WrongState.into(),
+    }
+    if dti.flags & (flag::SHUTDOWN | flag::CLOSE) != 0 {
+        return Status::WrongState.into();
+    }
+    dti.flags = if command.flags & flags::MORE != 0 {
+        dti.flags | flag::MORE
+    } else {
+        dti.flags & !flag::MORE
+    };
+    let done = if command.flags & flags::LIST != 0 {
+        send_list(cx, command, slot)
+    } else {
+        send_one(cx, command, slot)
+    };
+    if let Done::Refused(_) = done {
+        return done;
+    }
+    if command.flags & flags::FIN != 0
+        && let Some(dti) = cx.tables.dtis.get_mut(slot)
+    {
+        dti.flags |= flag::SHUTDOWN;
+    }
+    cx.tables.mark_dirty(slot);
+    done
+}
+
+/// A connection that is over answers sends as its end said.
+fn dead(dti: &Dti) -> Done {
+    Done::Refused(if dti.end_status == Status::Ok {
+        Status::WrongState
+    } else {
+        dti.end_status
+    })
+}
+
+/// Whether a completion was asked for, and where it goes.
+fn notification(cx: &mut Context<'_>, command: &Command) -> Option<(u64, u16)> {
+    (command.flags & flags::NOTIFY != 0).then(|| (command.cookie, evq_for(cx, command, false)))
+}
+
+fn send_one(cx: &mut Context<'_>, command: &Command, slot: u32) -> Done {
+    if command.flags & (flags::INLINE | flags::COPY) != 0 {
+        return send_copied(cx, command, slot);
+    }
+    let notify = notification(cx, command);
+    match queue_extent(cx, slot, command.extent(), notify) {
+        Ok(()) => Done::Later,
+        Err(status) => status.into(),
+    }
+}
+
+/// Queues one extent for sending.
+fn queue_extent(
+    cx: &mut Context<'_>,
+    slot: u32,
+    extent: Extent,
+    notify: Option<(u64, u16)>,
+) -> Result<(), Status> {
+    cx.tables.begin_descriptor(slot)?;
+    let queued = begin_use(cx, extent).and_then(|()| {
+        let dti = cx.tables.dtis.get_mut(slot).ok_or(Status::BadHandle)?;
+        let source = Source::Region(extent.region.0, extent.offset);
+        if dti.tx.push(&mut cx.tables.tx, extent.len, source, notify) {
+            return Ok(());
+        }
+        if extent.region.0 != POOL_REGION {
+            cx.tables.end_region_use(cx.ual, extent.region.0);
+        }
+        Err(Status::NoResources)
+    });
+    if queued.is_err() {
+        cx.tables.end_descriptor(slot);
+    }
+    queued
+}
+
+/// Checks an extent and counts its use.
+pub(super) fn begin_use(cx: &mut Context<'_>, extent: Extent) -> Result<(), Status> {
+    let ual = cx.tables.ual(cx.ual).ok_or(Status::BadHandle)?;
+    let fine = if extent.region.0 == POOL_REGION {
+        ual.chunks.slice(extent.offset, extent.len).is_some()
+    } else {
+        ual.regions.begin_use(extent)
+    };
+    if fine { Ok(()) } else { Err(Status::BadExtent) }
+}
+
+/// Small data that the engine copies now: completes at once.
+fn send_copied(cx: &mut Context<'_>, command: &Command, slot: u32) -> Done {
+    if let Err(status) = cx.tables.begin_descriptor(slot) {
+        return status.into();
+    }
+    let refused = |cx: &mut Context<'_>, status: Status| {
+        cx.tables.end_descriptor(slot);
+        Done::Refused(status)
+    };
+    let mut bytes = [0u8; COPY_MAX as usize];
+    let len = match copy_bytes(cx, command, &mut bytes) {
+        Ok(len) => len,
+        Err(status) => return refused(cx, status),
+    };
+    let Some((place, to)) = cx.tables.copies.take() else {
+        return refused(cx, Status::NoResources);
+    };
+    to[..len].copy_from_slice(&bytes[..len]);
+    let Some(dti) = cx.tables.dtis.get_mut(slot) else {
+        return refused(cx, Status::BadHandle);
+    };
+    if !dti
+        .tx
+        .push(&mut cx.tables.tx, len as u32, Source::Copy(place), None)
+    {
+        cx.tables.copies.give(place);
+        return refused(cx, Status::NoResources);
+    }
+    Done::Quiet
+}
+
+/// Reads the bytes of an inline or copied send.
+pub(super) fn copy_bytes(
+    cx: &Context<'_>,
+    command: &Command,
+    bytes: &mut [u8; COPY_MAX as usize],
+) -> Result<usize, Status> {
+    if command.flags & flags::INLINE != 0 {
+        let (data, len) = command.inline().ok_or(Status::Invalid)?;
+        bytes[..len].copy_from_slice(&data[..len]);
+        return Ok(len);
+    }
+    let extent = command.extent();
+    if extent.len > COPY_MAX {
+        return Err(Status::MessageTooLarge);
+    }
+    let from = cx
+        .tables
+        .source(
+            cx.ual,
+            Source::Region(extent.region.0, extent.offset),
+            0,
+            extent.len,
+        )
+        .ok_or(Status::BadExtent)?;
+    from.copy_to(&mut bytes[..extent.len as usize]);
+    Ok(extent.len as usize)
+}
+
+/// A vectored send: the extent names a list of extents. The list is read once, here.
+fn send_list(cx: &mut Context<'_>, command: &Command, slot: u32) -> Done {
+    let list = command.extent();
+    let count = list.len / EXTENT_BYTES as u32;
+    if list.len == 0 || !list.len.is_multiple_of(EXTENT_BYTES as u32) || count > LIST_MAX {
+        return Status::Invalid.into();
+    }
+    let mut extents = Vec::with_capacity(count as usize);
+    for i in 0..count {
+        let mut bytes = [0u8; EXTENT_BYTES];
+        let at = Source::Region(list.region.0, list.offset);
+        let Some(from) = cx
+            .tables
+            .source(cx.ual, at, i * EXTENT_BYTES as u32, EXTENT_BYTES as u32)
+        else {
+            return Status::BadExtent.into();
+        };
+        from.copy_to(&mut bytes);
+        let (low, high) = bytes.split_at(8);
+        let word = |half: &[u8]| {
+            half.iter()
+                .rev()
+                .fold(0u64, |word, byte| word << 8 | u64::from(*byte))
+        };
+        extents.push(Extent::from_words([word(low), word(high)]));
+    }
+    // All or nothing: a send is never partial.
+    for extent in &extents {
+        if cx
+            .tables
+            .source(
+                cx.ual,
+                Source::Region(extent.region.0, extent.offset),
+                0,
+                extent.len,
+            )
+            .is_none()
+        {
+            return Status::BadExtent.into();
+        }
+    }
+    let room = cx.tables.dtis.get(slot).is_some_and(|dti| {
+        dti.descriptors + count <= cx.tables.policy.descriptors_per_dti
+            && cx.tables.tx.has_room(count)
+    });
+    if !room {
+        return Status::QueueFull.into();
+    }
+    let notify = notification(cx, command);
+    for (i, extent) in extents.iter().enumerate() {
+        let last = i + 1 == extents.len();
+        if let Err(status) = queue_extent(cx, slot, *extent, if last { notify } else { None }) {
+            return status.into();
+        }
+    }
+    Done::Later
+}
+
+/// Receive: post a buffer.
+pub(super) fn receive(cx: &mut Context<'_>, command: &Command) -> Done {
+    let slot = match slot(cx, command) {
+        Ok(slot) => slot,
+        Err(status) => return status.into(),
+    };
+    let extent = command.extent();
+    let writable = cx.tables.ual(cx.ual).is_some_and(|ual| {
+        ual.regions
+            .slice_mut(extent.region.0, extent.offset, extent.len)
+            .is_some()
+    });
+    if !writable || extent.len == 0 {
+        return Status::BadExtent.into();
+    }
+    let Some(dti) = cx.tables.dtis.get(slot) else {
+        return Status::BadHandle.into();
+    };
+    match dti.role {
+        Role::Connected(_) | Role::Connecting { .. } | Role::Fresh => {}
+        Role::Ended if !dti.rx.ready.is_empty() => {}
+        Role::Ended => return dead(dti),
+        _ => return Status::WrongState.into(),
+    }
+    if dti.has(flag::READ_SHUT) {
+        return Status::WrongState.into();
+    }
+    let evq = evq_for(cx, command, true);
+    if let Err(status) = cx.tables.begin_descriptor(slot) {
+        return status.into();
+    }
+    if let Err(status) = begin_use(cx, extent) {
+        cx.tables.end_descriptor(slot);
+        return status.into();
+    }
+    let buffer = PostedReceive {
+        region: extent.region.0,
+        wait_all: command.flags & flags::WAIT_ALL != 0,
+        evq,
+        offset: extent.offset,
+        len: extent.len,
+        filled: 0,
+        start: 0,
+        cookie: command.cookie,
+    };
+    let pushed = cx
+        .tables
+        .dtis
+        .get_mut(slot)
+        .is_some_and(|dti| cx.tables.posted.push_back(&mut dti.rx.posted, buffer));
+    if !pushed {
+        cx.tables.end_descriptor(slot);
+        cx.tables.end_region_use(cx.ual, extent.region.0);
+        return Status::NoResources.into();
+    }
+    // Data or the end may be waiting.
+    if let Some(dti) = cx.tables.dtis.get_mut(slot)
+        && dti.has(flag::END)
+        && dti.rx.ready.is_empty()
+    {
+        dti.flags &= !flag::END_TOLD;
+    }
+    cx.tables.deliver(slot);
+    Done::Later
+}
+
+/// ReturnChunks.
+#[inline]
+pub(super) fn return_chunks(cx: &mut Context<'_>, command: &Command) -> Done {
+    debug_assert!(RETURNS_MAX <= 9);
+    for chunk in command.returned_chunks() {
+        cx.tables.take_back_chunk(cx.ual, chunk);
+    }
+    Done::Quiet
+}
+
+/// Deregister.
+pub(super) fn deregister(cx: &mut Context<'_>, command: &Command) -> Done {
+    let evq = evq_for(cx, command, false);
+    let Some(ual) = cx.tables.ual(cx.ual) else {
+        return Status::BadHandle.into();
+    };
+    let id = ual.id;
+    match ual
+        .regions
+        .leave(command.body[0] as u32, command.cookie, evq)
+    {
+        Ok(Some(region)) => {
+            cx.tables.regions_gone.push((id, RegionId(region.0)));
+            Done::Answer([0; 5])
+        }
+        Ok(None) => Done::Later,
+        Err(()) => Status::BadExtent.into(),
+    }
+}

@@ -1,0 +1,475 @@
+//! Commands about the life of a DTI.
+
+use std::net::{SocketAddr, SocketAddrV4};
+
+use sidecore_abi::command::{create, flags, shutdown as direction};
+use sidecore_abi::event::Event;
+use sidecore_abi::{Address, Command, DtiHandle, EventKind, Status};
+use sidecore_stack::StackError;
+
+use super::{Context, Done, evq_for, slot};
+use crate::dti::{Dti, Listening, PostedAccept, Role, flag};
+
+/// The most connections that one listener may keep waiting.
+const BACKLOG_MAX: u64 = 1 << 16;
+
+pub(crate) fn status_of(error: StackError) -> Status {
+    match error {
+        StackError::AddressInUse => Status::AddressInUse,
+        StackError::AddressNotAvailable => Status::AddressNotAvailable,
+        StackError::Unreachable => Status::Unreachable,
+        StackError::MessageTooLarge => Status::MessageTooLarge,
+        _ => Status::NoResources,
+    }
+}
+
+fn v4(address: Address) -> Result<SocketAddrV4, Status> {
+    match address.get() {
+        Some(SocketAddr::V4(v4)) => Ok(v4),
+        Some(SocketAddr::V6(_)) => Err(Status::NotSupported),
+        None => Err(Status::Invalid),
+    }
+}
+
+fn create_with(cx: &mut Context<'_>, command: &Command, role: Role, extra: u16) -> Done {
+    let ual_slot = cx.ual;
+    let Some(ual) = cx.tables.ual(ual_slot) else {
+        return Status::BadHandle.into();
+    };
+    if let Err(status) = ual.may_take(command.dti) {
+        return status.into();
+    }
+    let rx_evq = ual.clamp_evq(command.body[0] as u16);
+    let tx_evq = ual.clamp_evq((command.body[0] >> 16) as u16);
+    let handle = command.dti;
+    match cx.tables.create(ual_slot, |epoch| {
+        Dti::new(ual_slot, handle, rx_evq, tx_evq, role, epoch)
+    }) {
+        Ok(slot) => {
+            if let Some(dti) = cx.tables.dtis.get_mut(slot) {
+                dti.flags |= extra;
+            }
+            if let Some(ual) = cx.tables.ual(ual_slot) {
+                ual.name(handle, slot);
+            }
+            Done::Quiet
+        }
+        Err(status) => status.into(),
+    }
+}
+
+/// CreateStream.
+pub(super) fn create_stream(cx: &mut Context<'_>, command: &Command) -> Done {
+    let extra = if command.body[0] & create::POSTED_ONLY != 0 {
+        flag::POSTED_ONLY
+    } else {
+        0
+    };
+    create_with(cx, command, Role::Fresh, extra)
+}
+
+/// CreateDatagram.
+pub(super) fn create_datagram(cx: &mut Context<'_>, command: &Command) -> Done {
+    create_with(
+        cx,
+        command,
+        Role::Datagram {
+            socket: None,
+            peer: None,
+        },
+        0,
+    )
+}
+
+/// Whether this UAL may use a local port.
+fn may_bind(cx: &mut Context<'_>, port: u16) -> bool {
+    let from = cx.tables.policy.unprivileged_ports_from;
+    port == 0 || port >= from || cx.tables.ual(cx.ual).is_some_and(|ual| ual.uid == 0)
+}
+
+/// Bind.
+pub(super) fn bind(cx: &mut Context<'_>, command: &Command) -> Done {
+    let (slot, local) = match slot(cx, command).and_then(|s| Ok((s, v4(command.address(0))?))) {
+        Ok(found) => found,
+        Err(status) => return status.into(),
+    };
+    if !may_bind(cx, local.port()) {
+        return Status::NotPermitted.into();
+    }
+    let Some(dti) = cx.tables.dtis.get_mut(slot) else {
+        return Status::BadHandle.into();
+    };
+    match &mut dti.role {
+        Role::Fresh => {
+            // The port is taken when the socket listens or connects, as the stack knows no idle ports.
+            dti.role = Role::Bound(local);
+            answer_address(local)
+        }
+        Role::Datagram {
+            socket: socket @ None,
+            ..
+        } => match cx.stack.udp_bind(local, slot) {
+            Ok(id) => {
+                *socket = Some(id);
+                answer_address(cx.stack.udp_local(id).unwrap_or(local))
+            }
+            Err(error) => status_of(error).into(),
+        },
+        _ => Status::WrongState.into(),
+    }
+}
+
+fn answer_address(local: SocketAddrV4) -> Done {
+    let [a, b, c] = Address::new(SocketAddr::V4(local)).0;
+    Done::Answer([a, b, c, 0, 0])
+}
+
+/// Listen.
+pub(super) fn listen(cx: &mut Context<'_>, command: &Command) -> Done {
+    let slot = match slot(cx, command) {
+        Ok(slot) => slot,
+        Err(status) => return status.into(),
+    };
+    let Some(dti) = cx.tables.dtis.get_mut(slot) else {
+        return Status::BadHandle.into();
+    };
+    let Role::Bound(local) = dti.role else {
+        return Status::WrongState.into();
+    };
+    let backlog = command.body[0].clamp(1, BACKLOG_MAX) as u32;
+    match cx.stack.listen(local, &Default::default(), backlog, slot) {
+        Ok(id) => {
+            let local = cx.stack.listener_local(id).unwrap_or(local);
+            let listening = Listening {
+                id,
+                local,
+                waiting: Default::default(),
+                backlog,
+                accepts: Default::default(),
+            };
+            dti.role = Role::Listening(Box::new(listening));
+            answer_address(local)
+        }
+        Err(error) => status_of(error).into(),
+    }
+}
+
+/// Accept.
+pub(super) fn accept(cx: &mut Context<'_>, command: &Command) -> Done {
+    let listener = match slot(cx, command) {
+        Ok(slot) => slot,
+        Err(status) => return status.into(),
+    };
+    let child_handle = DtiHandle::from_word(command.body[0]);
+    let Some(child) = cx.tables.usable_child(cx.ual, child_handle) else {
+        return Status::BadHandle.into();
+    };
+    let evq = evq_for(cx, command, true);
+    let accept = PostedAccept {
+        child: child_handle,
+        cookie: command.cookie,
+        evq,
+    };
+    loop {
+        let Some(Role::Listening(listening)) =
+            cx.tables.dtis.get_mut(listener).map(|dti| &mut dti.role)
+        else {
+            return Status::WrongState.into();
+        };
+        let Some(waiting) = listening.waiting.pop_front() else {
+            break;
+        };
+        if hand_over(cx, waiting, child, &accept) {
+            return Done::Later;
+        }
+    }
+    if let Err(status) = cx.tables.begin_descriptor(listener) {
+        return status.into();
+    }
+    let pushed = match cx.tables.dtis.get_mut(listener).map(|dti| &mut dti.role) {
+        Some(Role::Listening(listening)) => {
+            cx.tables.accepts.push_back(&mut listening.accepts, accept)
+        }
+        _ => false,
+    };
+    if !pushed {
+        cx.tables.end_descriptor(listener);
+        return Status::NoResources.into();
+    }
+    Done::Later
+}
+
+/// Gives a waiting connection to its child; false when the connection ended while it waited and left nothing to read.
+fn hand_over(cx: &mut Context<'_>, waiting: u32, child: u32, accept: &PostedAccept) -> bool {
+    let Some(dti) = cx.tables.dtis.get(waiting) else {
+        return false;
+    };
+    let conn = dti.conn();
+    if conn.is_none() && dti.rx.ready.is_empty() {
+        cx.tables.remove_dti(waiting);
+        return false;
+    }
+    cx.tables.adopt(child, waiting);
+    cx.tables.remove_dti(waiting);
+    let remote = conn
+        .and_then(|conn| cx.stack.addresses(conn))
+        .map(|(_, remote)| remote);
+    match conn {
+        Some(conn) => {
+            cx.stack.set_user(conn, child);
+            cx.tables.attach(
+                child,
+                conn,
+                accept,
+                remote.unwrap_or(SocketAddrV4::new(0.into(), 0)),
+            );
+        }
+        None => {
+            // Reset after data had come: the data is delivered, then the end.
+            let Some(dti) = cx.tables.dtis.get_mut(child) else {
+                return true;
+            };
+            dti.role = Role::Ended;
+            let event = Event::new(EventKind::Accepted, dti.handle, accept.cookie, Status::Ok);
+            let ual = dti.ual;
+            cx.tables.emit(ual, accept.evq, &event);
+        }
+    }
+    cx.tables.deliver(child);
+    true
+}
+
+/// Connect.
+pub(super) fn connect(cx: &mut Context<'_>, command: &Command) -> Done {
+    let (slot, remote) = match slot(cx, command).and_then(|s| Ok((s, v4(command.address(0))?))) {
+        Ok(found) => found,
+        Err(status) => return status.into(),
+    };
+    let Some(dti) = cx.tables.dtis.get_mut(slot) else {
+        return Status::BadHandle.into();
+    };
+    let local = match &mut dti.role {
+        Role::Fresh => None,
+        Role::Bound(local) => Some(*local),
+        Role::Datagram { peer, .. } => {
+            *peer = Some(remote);
+            return Done::Answer([0; 5]);
+        }
+        _ => return Status::WrongState.into(),
+    };
+    if remote.port() == 0 {
+        return Status::Invalid.into();
+    }
+    match cx
+        .stack
+        .connect(cx.now, local, remote, &Default::default(), slot)
+    {
+        Ok(conn) => {
+            dti.role = Role::Connecting {
+                conn,
+                cookie: command.cookie,
+            };
+            cx.tables.mark_dirty(slot);
+            Done::Later
+        }
+        Err(error) => {
+            let event = Event::new(
+                EventKind::Connected,
+                command.dti,
+                command.cookie,
+                status_of(error),
+            );
+            let evq = evq_for(cx, command, false);
+            cx.tables.emit(cx.ual, evq, &event);
+            Done::Later
+        }
+    }
+}
+
+/// Shutdown.
+pub(super) fn shutdown(cx: &mut Context<'_>, command: &Command) -> Done {
+    let slot = match slot(cx, command) {
+        Ok(slot) => slot,
+        Err(status) => return status.into(),
+    };
+    let evq = evq_for(cx, command, false);
+    let Some(dti) = cx.tables.dtis.get_mut(slot) else {
+        return Status::BadHandle.into();
+    };
+    if !matches!(
+        dti.role,
+        Role::Connected(_) | Role::Fresh | Role::Connecting { .. }
+    ) {
+        return Status::WrongState.into();
+    }
+    let how = command.body[0];
+    if how == 0 || how & !(direction::READ | direction::WRITE) != 0 {
+        return Status::Invalid.into();
+    }
+    let mut done = Done::Quiet;
+    if how & direction::WRITE != 0 {
+        dti.flags |= flag::SHUTDOWN;
+        if command.flags & flags::NOTIFY != 0 {
+            dti.end_cookie = Some((command.cookie, evq));
+            done = Done::Later;
+        }
+        cx.tables.mark_dirty(slot);
+    }
+    if how & direction::READ != 0 {
+        cx.tables.shut_read(slot);
+    }
+    done
+}
+
+/// Close.
+pub(super) fn close(cx: &mut Context<'_>, command: &Command) -> Done {
+    let slot = match slot(cx, command) {
+        Ok(slot) => slot,
+        Err(status) => return status.into(),
+    };
+    close_slot(cx, slot);
+    Done::Later
+}
+
+/// Closes a DTI as its application's Close does.
+pub(crate) fn close_slot(cx: &mut Context<'_>, slot: u32) {
+    let Some(dti) = cx.tables.dtis.get_mut(slot) else {
+        return;
+    };
+    if dti.has(flag::CLOSE) {
+        return;
+    }
+    dti.flags |= flag::CLOSE | flag::SHUTDOWN;
+    // RFC 1122 4.2.2.13: data that the application will never see is told to the peer by a reset.
+    if !dti.rx.ready.is_empty() {
+        dti.flags |= flag::RESET_ON_CLOSE;
+    }
+    let over = dti.has(flag::OVER);
+    match &dti.role {
+        Role::Connected(_) | Role::Connecting { .. } => {
+            cx.tables.shut_read(slot);
+            cx.tables.mark_dirty(slot);
+        }
+        Role::Listening(_) => close_listener(cx, slot),
+        Role::Ended if !over => cx.tables.remove_dti(slot),
+        Role::Ended => {
+            cx.tables.shut_read(slot);
+            cx.tables.tell_over(slot);
+        }
+        Role::Datagram { socket, .. } => {
+            if let Some(id) = socket {
+                cx.stack.udp_close(*id);
+            }
+            cx.tables.tell_over(slot);
+        }
+        Role::Fresh | Role::Bound(_) => cx.tables.tell_over(slot),
+    }
+}
+
+fn close_listener(cx: &mut Context<'_>, slot: u32) {
+    let Some(dti) = cx.tables.dtis.get_mut(slot) else {
+        return;
+    };
+    let ual = dti.ual;
+    let Role::Listening(mut listening) = std::mem::replace(&mut dti.role, Role::Ended) else {
+        return;
+    };
+    cx.stack.close_listener(listening.id);
+    while let Some(accept) = cx.tables.accepts.pop_front(&mut listening.accepts) {
+        let event = Event::new(
+            EventKind::Accepted,
+            accept.child,
+            accept.cookie,
+            Status::Cancelled,
+        );
+        cx.tables.end_descriptor(slot);
+        cx.tables.emit(ual, accept.evq, &event);
+    }
+    for waiting in listening.waiting {
+        if let Some(conn) = cx.tables.dtis.get(waiting).and_then(Dti::conn) {
+            cx.stack.abort(conn);
+        }
+        cx.tables.remove_dti(waiting);
+    }
+    cx.tables.tell_over(slot);
+}
+
+/// Abort.
+pub(super) fn abort(cx: &mut Context<'_>, command: &Command) -> Done {
+    let slot = match slot(cx, command) {
+        Ok(slot) => slot,
+        Err(status) => return status.into(),
+    };
+    abort_slot(cx, slot);
+    Done::Later
+}
+
+/// Resets a connection and forgets its DTI.
+pub(crate) fn abort_slot(cx: &mut Context<'_>, slot: u32) {
+    let Some(dti) = cx.tables.dtis.get_mut(slot) else {
+        return;
+    };
+    let Some(conn) = dti.conn() else {
+        return close_slot(cx, slot);
+    };
+    dti.flags |= flag::CLOSE | flag::SHUTDOWN;
+    // Tell the stack first of nothing but the abort: what is queued does not go out.
+    cx.stack.abort(conn);
+    cx.tables.shut_read(slot);
+    cx.tables
+        .connection_over(slot, sidecore_tcp::CloseReason::Aborted);
+}
+
+/// Cancel: posted receives and accepts with this cookie.
+pub(super) fn cancel(cx: &mut Context<'_>, command: &Command) -> Done {
+    let slot = match slot(cx, command) {
+        Ok(slot) => slot,
+        Err(status) => return status.into(),
+    };
+    let cookie = command.body[0];
+    let tables = &mut *cx.tables;
+    let Some(dti) = tables.dtis.get_mut(slot) else {
+        return Status::BadHandle.into();
+    };
+    let (ual, handle) = (dti.ual, dti.handle);
+    let mut receives = Vec::new();
+    tables.posted.extract(
+        &mut dti.rx.posted,
+        |p| p.cookie == cookie,
+        |p| receives.push(p),
+    );
+    let mut accepts = Vec::new();
+    if let Role::Listening(listening) = &mut dti.role {
+        tables.accepts.extract(
+            &mut listening.accepts,
+            |a| a.cookie == cookie,
+            |a| accepts.push(a),
+        );
+    }
+    for receive in receives {
+        let mut event = Event::new(EventKind::ReceivedInto, handle, cookie, Status::Cancelled);
+        event.body[0] = u64::from(receive.filled);
+        event.body[2] = receive.start;
+        tables.emit(ual, receive.evq, &event);
+        tables.end_descriptor(slot);
+        tables.end_region_use(ual, receive.region);
+    }
+    for accept in accepts {
+        tables.emit(
+            ual,
+            accept.evq,
+            &Event::new(EventKind::Accepted, accept.child, cookie, Status::Cancelled),
+        );
+        tables.end_descriptor(slot);
+    }
+    let connecting = tables.dtis.get(slot).and_then(|dti| match dti.role {
+        Role::Connecting { conn, cookie: own } if own == cookie => Some(conn),
+        _ => None,
+    });
+    if let Some(conn) = connecting {
+        cx.stack.abort(conn);
+        cx.tables
+            .connection_over(slot, sidecore_tcp::CloseReason::Aborted);
+    }
+    Done::Quiet
+}

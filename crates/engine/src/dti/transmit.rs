@@ -1,0 +1,208 @@
+//! The TX descriptor queue: what the application has sent and the peer has not acknowledged.
+//!
+//! ```text
+//!    stream offset:   una              (next new byte)              end
+//!                      |                     |                       |
+//!    descriptors:   [ region 3 @ 0..1460 ][ copy 17 ][ region 3 @ 5000..90000 ]
+//!                                            ^ cursor
+//! ```
+
+use crate::slab_list::{List, ListPool};
+
+/// Where a descriptor's bytes are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Source {
+    /// In a region of the UAL: id and offset.
+    Region(u32, u64),
+    /// In the engine's own copy arena: the slot.
+    Copy(u32),
+}
+
+/// One send.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct TxDescriptor {
+    /// Stream offset of its first byte.
+    pub(crate) start: u64,
+    /// Bytes.
+    pub(crate) len: u32,
+    /// Queue for the completion.
+    pub(crate) evq: u16,
+    /// Whether a completion was asked for.
+    pub(crate) notify: bool,
+    /// Where they are.
+    pub(crate) source: Source,
+    /// Cookie of the send.
+    pub(crate) cookie: u64,
+}
+
+/// The queue of one DTI.
+#[derive(Debug, Default)]
+pub(crate) struct TransmitQueue {
+    /// Descriptors, in stream order.
+    pub(crate) list: List,
+    /// Stream offset after the last byte that the application has sent.
+    pub(crate) end: u64,
+    /// Bytes before this are acknowledged.
+    pub(crate) una: u64,
+    /// Node where the last gather ended: new data nearly always begins there.
+    cursor: Option<u32>,
+}
+
+impl TransmitQueue {
+    /// Appends a send; false when the pool of descriptors is exhausted.
+    pub(crate) fn push(
+        &mut self,
+        pool: &mut ListPool<TxDescriptor>,
+        len: u32,
+        source: Source,
+        notify: Option<(u64, u16)>,
+    ) -> bool {
+        let (cookie, evq) = notify.unwrap_or_default();
+        let descriptor = TxDescriptor {
+            start: self.end,
+            len,
+            evq,
+            notify: notify.is_some(),
+            source,
+            cookie,
+        };
+        let pushed = pool.push_back(&mut self.list, descriptor);
+        if pushed {
+            self.end += u64::from(len);
+        }
+        pushed
+    }
+
+    /// Takes out the first descriptor if the peer has acknowledged all of it.
+    pub(crate) fn pop_acknowledged(
+        &mut self,
+        pool: &mut ListPool<TxDescriptor>,
+    ) -> Option<TxDescriptor> {
+        let first = pool.front(&self.list)?;
+        if first.start + u64::from(first.len) > self.una {
+            return None;
+        }
+        if self.cursor == self.list.head() {
+            self.cursor = None;
+        }
+        pool.pop_front(&mut self.list)
+    }
+
+    /// Takes out the first descriptor, whatever became of it.
+    pub(crate) fn pop(&mut self, pool: &mut ListPool<TxDescriptor>) -> Option<TxDescriptor> {
+        self.cursor = None;
+        pool.pop_front(&mut self.list)
+    }
+
+    /// Walks over the pieces that hold `len` bytes from stream offset `start`: `piece(source, offset in it, bytes)`.
+    /// False when some of the range is not (or no longer) queued.
+    pub(crate) fn gather(
+        &self,
+        pool: &ListPool<TxDescriptor>,
+        start: u64,
+        len: u32,
+        mut piece: impl FnMut(Source, u32, u32) -> bool,
+    ) -> Option<u32> {
+        let mut node = match self.cursor {
+            Some(node) if pool.get(node).start <= start => node,
+            _ => self.list.head()?,
+        };
+        let (mut at, end) = (start, start + u64::from(len));
+        while at < end {
+            let descriptor = pool.get(node);
+            let stop = descriptor.start + u64::from(descriptor.len);
+            if at < descriptor.start {
+                return None;
+            }
+            if at < stop {
+                let take = (stop.min(end) - at) as u32;
+                if !piece(descriptor.source, (at - descriptor.start) as u32, take) {
+                    return None;
+                }
+                at += u64::from(take);
+            }
+            if at < end {
+                node = pool.next(node)?;
+            }
+        }
+        Some(node)
+    }
+
+    /// Remembers where a gather ended.
+    #[inline]
+    pub(crate) fn set_cursor(&mut self, node: u32) {
+        self.cursor = Some(node);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pieces(
+        q: &TransmitQueue,
+        pool: &ListPool<TxDescriptor>,
+        start: u64,
+        len: u32,
+    ) -> Option<Vec<(Source, u32, u32)>> {
+        let mut out = Vec::new();
+        q.gather(pool, start, len, |s, o, n| {
+            out.push((s, o, n));
+            true
+        })?;
+        Some(out)
+    }
+
+    #[test]
+    fn gathers_across_descriptors_and_forgets_acknowledged_ones() {
+        let mut pool = ListPool::new(8);
+        let mut q = TransmitQueue::default();
+        let (a, b, c) = (
+            Source::Region(1, 100),
+            Source::Copy(3),
+            Source::Region(2, 0),
+        );
+        assert!(q.push(&mut pool, 1000, a, Some((7, 1))));
+        assert!(
+            q.push(&mut pool, 10, b, None)
+                && q.push(&mut pool, 0, b, None)
+                && q.push(&mut pool, 5000, c, None)
+        );
+        assert_eq!(q.end, 6010);
+        assert_eq!(
+            pieces(&q, &pool, 990, 30),
+            Some(vec![(a, 990, 10), (b, 0, 10), (c, 0, 10)])
+        );
+        let node = q.gather(&pool, 990, 30, |_, _, _| true).unwrap();
+        q.set_cursor(node);
+        assert_eq!(pieces(&q, &pool, 1020, 5), Some(vec![(c, 10, 5)]));
+        assert_eq!(
+            pieces(&q, &pool, 0, 5),
+            Some(vec![(a, 0, 5)]),
+            "a retransmission lies before the cursor"
+        );
+        assert_eq!(pieces(&q, &pool, 6000, 11), None, "beyond the end");
+        q.una = 1005;
+        assert_eq!(
+            q.pop_acknowledged(&mut pool).map(|d| (d.cookie, d.notify)),
+            Some((7, true))
+        );
+        assert!(q.pop_acknowledged(&mut pool).is_none());
+        assert_eq!(
+            pieces(&q, &pool, 999, 5),
+            None,
+            "acknowledged bytes are gone"
+        );
+        q.una = 6010;
+        assert_eq!(
+            std::iter::from_fn(|| q.pop_acknowledged(&mut pool)).count(),
+            3
+        );
+        assert_eq!(
+            pieces(&q, &pool, 6010, 0).map(|p| p.len()),
+            None,
+            "nothing is queued"
+        );
+        assert_eq!(pool.used(), 0);
+    }
+}

@@ -1,0 +1,240 @@
+//! The engine reads its mail: UALs come and go, regions are registered, somebody asks for figures, it is time to stop.
+
+use sidecore_abi::event::Event;
+use sidecore_abi::{DtiHandle, EventKind, Status};
+use sidecore_tcp::Instant;
+use std::time::Duration;
+
+use crate::commands::{Context, socket};
+use crate::config::DeathPolicy;
+use crate::cycles::{Bin, Stopwatch};
+use crate::dti::Role;
+use crate::engine::Engine;
+use crate::mailbox::Message;
+use crate::ual::{NewUal, Ual};
+
+/// How often slow things are looked at: vanished memory, captures, UALs that can be forgotten.
+const CHORES: Duration = Duration::from_millis(10);
+
+impl Engine {
+    pub(crate) fn take_mail(&mut self, now: Instant, watch: &mut Stopwatch) -> usize {
+        let mut taken = 0;
+        if self.inbox.may_have_mail() {
+            self.inbox.clear_flag();
+            while let Some(message) = self.inbox.take() {
+                self.handle(now, message);
+                taken += 1;
+            }
+        }
+        if now >= self.next_chore {
+            self.next_chore = now + CHORES;
+            self.chores(now);
+        }
+        if !self.tables.regions_gone.is_empty() {
+            for gone in self.tables.regions_gone.drain(..) {
+                let _ = self.inbox.regions_gone.send(gone);
+            }
+        }
+        if taken > 0 {
+            watch.lap(Bin::Agent);
+        }
+        taken
+    }
+
+    fn handle(&mut self, now: Instant, message: Message) {
+        match message {
+            Message::Open(new) => self.open(*new),
+            Message::Gone(id) => self.application_gone(now, id),
+            Message::Region {
+                ual,
+                id,
+                memory,
+                answer,
+            } => {
+                let Some(ual) = self
+                    .ual_slots
+                    .get(&ual)
+                    .and_then(|slot| self.tables.ual(*slot))
+                else {
+                    return;
+                };
+                let inserted = ual.regions.insert(id, memory);
+                if let Some((evq, cookie)) = answer {
+                    let status = if inserted {
+                        Status::Ok
+                    } else {
+                        Status::NoResources
+                    };
+                    let mut event =
+                        Event::new(EventKind::Registered, DtiHandle::default(), cookie, status);
+                    event.body[0] = u64::from(id.0);
+                    ual.emit(evq, &event);
+                }
+            }
+            Message::WaitSocket { ual, cell, waker } => {
+                if let Some(ual) = self
+                    .ual_slots
+                    .get(&ual)
+                    .and_then(|slot| self.tables.ual(*slot))
+                {
+                    ual.control.set_wait_socket(cell, waker);
+                }
+            }
+            Message::Stat(reply) => {
+                let _ = reply.send(self.stat_json());
+            }
+            Message::Capture(capture) => self.captures.add(capture),
+            Message::Stop => {
+                if self.stopping.is_none() {
+                    self.stopping = Some(now + self.drain);
+                    self.close_all(now);
+                }
+            }
+        }
+    }
+
+    fn open(&mut self, new: NewUal) {
+        let id = new.id;
+        let ual = Ual::new(new, &self.tables.policy);
+        self.idle.watch(&ual.sleeper);
+        let slot = match self.tables.uals.iter().position(Option::is_none) {
+            Some(slot) => slot,
+            None => {
+                self.tables.uals.push(None);
+                self.tables.uals.len() - 1
+            }
+        };
+        self.tables.uals[slot] = Some(ual);
+        self.ual_slots.insert(id, slot as u32);
+    }
+
+    /// The other end of the agent's socket has closed: everything of that application ends.
+    pub(crate) fn application_gone(&mut self, now: Instant, id: u64) {
+        let Some(slot) = self.ual_slots.remove(&id) else {
+            return;
+        };
+        let death = self.tables.policy.death;
+        // Commands that it posted before it died count: data that it sent is data that it sent.
+        self.drain_before_death(now, slot);
+        if let Some(ual) = self.tables.ual(slot) {
+            ual.gone = true;
+            ual.overflow.iter_mut().for_each(|queue| queue.clear());
+            ual.overflowing = 0;
+            // Whoever sleeps there sees that the engine has closed its side.
+            ual.control.wake_all();
+        } else {
+            return;
+        }
+        if let Some(ual) = self.tables.ual(slot) {
+            self.idle.unwatch(&ual.sleeper);
+        }
+        self.end_dtis(now, slot, death == DeathPolicy::Reset);
+        self.forget_gone();
+    }
+
+    /// Closes or resets all DTIs of a UAL.
+    fn end_dtis(&mut self, now: Instant, ual: u32, reset: bool) {
+        let slots = self
+            .tables
+            .ual(ual)
+            .map(|ual| ual.named_slots())
+            .unwrap_or_default();
+        for slot in slots {
+            let mut cx = Context {
+                tables: &mut self.tables,
+                stack: &mut self.stack,
+                now,
+                ual,
+            };
+            let connected = cx
+                .tables
+                .dtis
+                .get(slot)
+                .is_some_and(|dti| matches!(dti.role, Role::Connected(_)));
+            if reset || !connected {
+                socket::abort_slot(&mut cx, slot);
+            } else {
+                socket::close_slot(&mut cx, slot);
+            }
+        }
+    }
+
+    /// Closes every listener and connection, for shut-down.
+    fn close_all(&mut self, now: Instant) {
+        for ual in 0..self.tables.uals.len() as u32 {
+            let slots = self
+                .tables
+                .ual(ual)
+                .map(|ual| ual.named_slots())
+                .unwrap_or_default();
+            for slot in slots {
+                let mut cx = Context {
+                    tables: &mut self.tables,
+                    stack: &mut self.stack,
+                    now,
+                    ual,
+                };
+                socket::close_slot(&mut cx, slot);
+            }
+        }
+    }
+
+    /// Whether the stop is complete: everything has ended, or the time is up and the rest was reset.
+    pub(crate) fn try_end(&mut self, now: Instant) -> bool {
+        if self.ended {
+            return true;
+        }
+        let Some(deadline) = self.stopping else {
+            return false;
+        };
+        if self.tables.dtis.len() > 0 && now < deadline {
+            return false;
+        }
+        for ual in 0..self.tables.uals.len() as u32 {
+            self.end_dtis(now, ual, true);
+        }
+        // The resets leave with this last flush.
+        let mut watch = Stopwatch::start(sidecore_sys::clock::cycles());
+        self.transmit(now, &mut watch);
+        self.ended = true;
+        true
+    }
+
+    fn chores(&mut self, now: Instant) {
+        self.captures.flush();
+        self.clock.correct();
+        let condemned: Vec<u64> = self
+            .tables
+            .uals
+            .iter_mut()
+            .flatten()
+            .filter(|ual| !ual.gone && !ual.condemned && ual.broke_rules())
+            .map(|ual| {
+                ual.condemned = true;
+                ual.id
+            })
+            .collect();
+        for id in condemned {
+            tracing::warn!(
+                ual = id,
+                "it broke the rules of shared memory, or its memory vanished: closing it"
+            );
+            self.tables.counters.condemned += 1;
+            self.application_gone(now, id);
+        }
+        self.forget_gone();
+    }
+
+    /// Forgets UALs whose last DTI has ended; their memory is unmapped here, when no frame refers to it.
+    fn forget_gone(&mut self) {
+        use sidecore_nic::Nic;
+        if self.nic.in_flight() || self.loopback.len() > 0 {
+            return;
+        }
+        for place in &mut self.tables.uals {
+            if place.as_ref().is_some_and(|ual| ual.gone && ual.dtis == 0) {
+                *place = None;
+            }
+        }
+    }
+}

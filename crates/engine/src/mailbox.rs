@@ -1,0 +1,106 @@
+//! Messages between agent and engine thread: rare, so an ordinary channel, and one flag that the loop looks at each turn.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
+
+use sidecore_abi::RegionId;
+use sidecore_shm::Shared;
+use sidecore_sys::wake::{Sleeper, WakePair, Waker};
+
+use crate::capture::Capture;
+use crate::ual::NewUal;
+
+/// What the agent tells the engine.
+pub(crate) enum Message {
+    /// A UAL was opened.
+    Open(Box<NewUal>),
+    /// A UAL's application is gone.
+    Gone(u64),
+    /// A region was registered; with queue and cookie when an event answers.
+    Region {
+        ual: u64,
+        id: RegionId,
+        memory: Shared,
+        answer: Option<(u16, u64)>,
+    },
+    /// From now on this wait cell is woken by its socket.
+    WaitSocket { ual: u64, cell: u32, waker: Waker },
+    /// Somebody wants to know; the answer is JSON.
+    Stat(Sender<String>),
+    /// Somebody wants packets.
+    Capture(Capture),
+    /// Close listeners, drain, end.
+    Stop,
+}
+
+/// The agent's end. Clones are cheap.
+#[derive(Clone)]
+pub(crate) struct Mailbox {
+    sender: Sender<Message>,
+    flag: Arc<AtomicBool>,
+    waker: Arc<Waker>,
+}
+
+impl Mailbox {
+    /// Sends; false when the engine is gone.
+    pub(crate) fn send(&self, message: Message) -> bool {
+        let sent = self.sender.send(message).is_ok();
+        self.flag.store(true, Ordering::Release);
+        self.waker.wake();
+        sent
+    }
+}
+
+/// The engine's end.
+pub(crate) struct Inbox {
+    receiver: Receiver<Message>,
+    flag: Arc<AtomicBool>,
+    pub(crate) sleeper: Sleeper,
+    /// Regions whose ids may be used again: UAL and region.
+    pub(crate) regions_gone: Sender<(u64, RegionId)>,
+}
+
+/// What the agent gets beside its mailbox.
+pub(crate) type RegionsGone = Receiver<(u64, RegionId)>;
+
+/// A pair.
+pub(crate) fn pair() -> std::io::Result<(Mailbox, Inbox, RegionsGone)> {
+    let (sender, receiver) = channel();
+    let (gone_sender, gone) = channel();
+    let (waker, sleeper) = WakePair::new()?.split();
+    let flag = Arc::new(AtomicBool::new(false));
+    let mailbox = Mailbox {
+        sender,
+        flag: flag.clone(),
+        waker: Arc::new(waker),
+    };
+    Ok((
+        mailbox,
+        Inbox {
+            receiver,
+            flag,
+            sleeper,
+            regions_gone: gone_sender,
+        },
+        gone,
+    ))
+}
+
+impl Inbox {
+    /// Whether something may be there: one load of a line that hardly ever changes.
+    #[inline]
+    pub(crate) fn may_have_mail(&self) -> bool {
+        self.flag.load(Ordering::Acquire)
+    }
+
+    /// Begins taking messages: what is sent from here on sets the flag again.
+    pub(crate) fn clear_flag(&self) {
+        self.flag.store(false, Ordering::SeqCst);
+    }
+
+    /// The next message.
+    pub(crate) fn take(&self) -> Option<Message> {
+        self.receiver.try_recv().ok()
+    }
+}

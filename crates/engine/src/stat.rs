@@ -1,0 +1,129 @@
+//! What `sidecore stat` shows, as one JSON document. Made only when asked for.
+
+use serde_json::{Value, json};
+use sidecore_nic::{AnyNic, Nic, NicCounters};
+
+use crate::cycles::NAMES;
+use crate::engine::Engine;
+
+/// Connections in one document at most: a million would stop the engine for seconds.
+const CONNECTIONS_MAX: usize = 20_000;
+
+impl Engine {
+    /// Everything, as JSON text.
+    pub(crate) fn stat_json(&self) -> String {
+        let bins: Value = NAMES
+            .iter()
+            .zip(self.counters.bins)
+            .map(|(name, n)| (name.to_string(), Value::from(n)))
+            .collect();
+        let connections: Vec<Value> = self
+            .stack
+            .connections()
+            .take(CONNECTIONS_MAX)
+            .map(|c| self.connection(&c))
+            .collect();
+        json!({
+            "version": env!("CARGO_PKG_VERSION"),
+            "core": self.core,
+            "cycles_per_second": sidecore_sys::clock::cycles_per_second(),
+            "loop": {
+                "turns": self.counters.turns,
+                "productive_turns": self.counters.productive_turns,
+                "sleeps": self.counters.sleeps,
+                "frames_in": self.counters.frames_in,
+                "frames_out": self.counters.frames_out,
+                "commands": self.counters.commands,
+                "productive_cycles": self.counters.productive_cycles,
+                "polling_cycles": self.counters.polling_cycles,
+                "sleep_cycles": self.counters.sleep_cycles,
+                "bins": bins,
+            },
+            "stack": self.stack.counters(),
+            "tables": self.tables.counters,
+            "dtis": self.tables.dtis.len(),
+            "descriptors": self.tables.tx.used(),
+            "capture_skipped": self.captures.skipped(),
+            "nic": nic(&self.nic),
+            "uals": self.uals(),
+            "connections": connections,
+        })
+        .to_string()
+    }
+
+    fn connection(&self, c: &sidecore_stack::ConnectionInfo) -> Value {
+        let dti = self.tables.dtis.get(c.user);
+        json!({
+            "state": c.state,
+            "local": c.local.to_string(),
+            "remote": c.remote.to_string(),
+            "ual": dti.and_then(|dti| Some(self.tables.uals.get(dti.ual as usize)?.as_ref()?.id)),
+            "send_queue": dti.map_or(0, |dti| dti.tx.end - dti.tx.una),
+            "receive_queue": dti.map_or(0, |dti| dti.rx.in_order.saturating_sub(dti.rx.returned)),
+            "info": c.info,
+        })
+    }
+
+    fn uals(&self) -> Vec<Value> {
+        self.tables
+            .uals
+            .iter()
+            .flatten()
+            .map(|ual| {
+                json!({
+                    "id": ual.id,
+                    "pid": ual.pid,
+                    "uid": ual.uid,
+                    "dtis": ual.dtis,
+                    "descriptors": ual.descriptors,
+                    "regions": ual.regions.len(),
+                    "pool_bytes": ual.chunks.size(),
+                    "pool_free": ual.chunks.free_bytes(),
+                    "active_lanes": ual.active_lanes.len(),
+                    "stalled": ual.stalled.len(),
+                    "overflowing": ual.overflowing,
+                    "gone": ual.gone,
+                    "condemned": ual.condemned,
+                    "counters": ual.counters,
+                })
+            })
+            .collect()
+    }
+}
+
+fn nic(nic: &AnyNic) -> Value {
+    let NicCounters {
+        rx_frames,
+        rx_bytes,
+        rx_super_segments,
+        rx_no_buffer,
+        rx_empty_calls,
+        rx_errors,
+        tx_frames,
+        tx_bytes,
+        tx_super_segments,
+        tx_dropped_full,
+        tx_dropped_down,
+        tx_dropped_refused,
+        syscalls,
+        wakeups,
+        ..
+    } = *nic.counters();
+    let device = match nic {
+        AnyNic::Tap(tap) => tap
+            .device_drops()
+            .ok()
+            .map(|d| json!({"to_engine": d.to_us, "from_engine": d.from_us})),
+        _ => None,
+    };
+    json!({
+        "mtu": nic.caps().mtu,
+        "mac": nic.caps().mac.to_string(),
+        "rx_frames": rx_frames, "rx_bytes": rx_bytes, "rx_super_segments": rx_super_segments,
+        "rx_dropped": nic.counters().rx_dropped(), "rx_no_buffer": rx_no_buffer, "rx_empty_calls": rx_empty_calls,
+        "rx_errors": rx_errors, "tx_frames": tx_frames, "tx_bytes": tx_bytes, "tx_super_segments": tx_super_segments,
+        "tx_dropped": nic.counters().tx_dropped(), "tx_dropped_full": tx_dropped_full,
+        "tx_dropped_down": tx_dropped_down, "tx_dropped_refused": tx_dropped_refused, "syscalls": syscalls,
+        "wakeups": wakeups, "device_drops": device,
+    })
+}

@@ -1,0 +1,93 @@
+//! What the peer has acknowledged is released and, where it was asked for, completed.
+
+use sidecore_abi::EventKind;
+use sidecore_abi::Status;
+use sidecore_abi::event::Event;
+
+use super::Tables;
+use super::frame::POOL_REGION;
+use crate::dti::transmit::{Source, TxDescriptor};
+
+impl Tables {
+    /// The peer has acknowledged everything before `una`.
+    #[inline]
+    pub(crate) fn acknowledged(&mut self, slot: u32, una: u64) {
+        let Some(dti) = self.dtis.get_mut(slot) else {
+            return;
+        };
+        dti.tx.una = una;
+        self.reap(slot);
+    }
+
+    /// Completes acknowledged sends as far as the event queue has room.
+    pub(crate) fn reap(&mut self, slot: u32) {
+        loop {
+            let Some(dti) = self.dtis.get_mut(slot) else {
+                return;
+            };
+            let Some(first) = self.tx.front(&dti.tx.list) else {
+                return;
+            };
+            if first.start + u64::from(first.len) > dti.tx.una {
+                return;
+            }
+            if first.notify {
+                let mut event = Event::new(EventKind::Sent, dti.handle, first.cookie, Status::Ok);
+                event.body[0] = dti.tx.una;
+                let (ual, evq) = (dti.ual, first.evq);
+                if let Some(Some(ual)) = self.uals.get_mut(ual as usize)
+                    && !ual.offer(evq, &event)
+                {
+                    return self.mark_stalled(slot);
+                }
+            }
+            let (ual, descriptor) = (dti.ual, dti.tx.pop_acknowledged(&mut self.tx));
+            if let Some(descriptor) = descriptor {
+                self.release_descriptor(slot, ual, &descriptor);
+            }
+        }
+    }
+
+    /// Lets go of what a send referred to.
+    #[inline]
+    fn release_descriptor(&mut self, slot: u32, ual: u32, descriptor: &TxDescriptor) {
+        match descriptor.source {
+            Source::Copy(place) => self.copies.give(place),
+            Source::Region(POOL_REGION, _) => {}
+            Source::Region(id, _) => self.end_region_use(ual, id),
+        }
+        self.end_descriptor(slot);
+    }
+
+    /// Drops all sends, telling those that asked.
+    pub(crate) fn cancel_sends(&mut self, slot: u32, status: Status) {
+        loop {
+            let Some(dti) = self.dtis.get_mut(slot) else {
+                return;
+            };
+            let (ual, handle) = (dti.ual, dti.handle);
+            let Some(descriptor) = dti.tx.pop(&mut self.tx) else {
+                return;
+            };
+            if descriptor.notify {
+                let event = Event::new(EventKind::Sent, handle, descriptor.cookie, status);
+                self.emit(ual, descriptor.evq, &event);
+            }
+            self.release_descriptor(slot, ual, &descriptor);
+        }
+    }
+
+    /// Drops all sends without a word.
+    pub(crate) fn drop_transmit_side(&mut self, slot: u32) {
+        loop {
+            let Some(dti) = self.dtis.get_mut(slot) else {
+                return;
+            };
+            let ual = dti.ual;
+            let Some(descriptor) = dti.tx.pop(&mut self.tx) else {
+                return;
+            };
+            self.release_descriptor(slot, ual, &descriptor);
+        }
+    }
+}

@@ -1,0 +1,181 @@
+//! Datagrams: out of regions, copied at the end of the turn; into chunks of the receive pool, each with its sender's address.
+
+use std::net::{SocketAddr, SocketAddrV4};
+
+use sidecore_abi::event::Event;
+use sidecore_abi::{Address, EventKind, Status};
+use sidecore_stack::{ConnId, StackError, UdpId, User};
+
+use super::Tables;
+use super::frame::{Frame, POOL_REGION};
+use crate::dti::Role;
+use crate::dti::transmit::Source;
+
+/// One datagram that the application has sent and the stack has not taken.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct TxDatagram {
+    /// Where its bytes are.
+    pub(crate) source: Source,
+    /// How many.
+    pub(crate) len: u32,
+    /// Queue for the completion.
+    pub(crate) evq: u16,
+    /// Whether a completion was asked for.
+    pub(crate) notify: bool,
+    /// Where it goes.
+    pub(crate) to: SocketAddrV4,
+    /// Cookie of the send.
+    pub(crate) cookie: u64,
+}
+
+impl Tables {
+    /// A datagram for a bound socket. It is dropped, and counted, when pool or event queue have no room.
+    pub(crate) fn datagram(
+        &mut self,
+        frame: &Frame<'_>,
+        slot: User,
+        frame_offset: u32,
+        len: u32,
+        from: SocketAddrV4,
+    ) {
+        let Some(dti) = self.dtis.get(slot) else {
+            return;
+        };
+        let Role::Datagram { peer, .. } = dti.role else {
+            return;
+        };
+        if peer.is_some_and(|peer| peer != from) {
+            return;
+        }
+        let (ual_slot, epoch, evq, handle) = (dti.ual, dti.epoch, dti.rx_evq, dti.handle);
+        let Some(Some(ual)) = self.uals.get_mut(ual_slot as usize) else {
+            return;
+        };
+        let place = if ual.gone || !ual.accepts(evq) {
+            None
+        } else {
+            ual.chunks.allocate(len.max(1), slot, epoch)
+        };
+        let Some((chunk, offset, _)) = place else {
+            ual.counters.datagrams_dropped += 1;
+            return;
+        };
+        let Some(ual) = self.uals.get(ual_slot as usize).and_then(Option::as_ref) else {
+            return;
+        };
+        let mut at = offset;
+        self.frame_pieces(frame, frame_offset, len, |bytes| {
+            ual.chunks.write(at, bytes);
+            at += bytes.len() as u64;
+            true
+        });
+        let mut event = Event::received(handle, chunk, offset, len, 0, false);
+        event.kind = EventKind::Datagram;
+        let event = event.with_address(2, Address::new(SocketAddr::V4(from)));
+        if let Some(ual) = self.ual(ual_slot) {
+            ual.chunks.hand_over(chunk, 0);
+            ual.emit(evq, &event);
+        }
+    }
+
+    /// Sends what datagram sockets have queued, one after the other as long as `send` takes them.
+    pub(crate) fn send_datagrams(
+        &mut self,
+        scratch: &mut [u8],
+        mut send: impl FnMut(&mut Tables, UdpId, SocketAddrV4, &[u8]) -> Result<(), StackError>,
+    ) -> usize {
+        let mut sent = 0;
+        for slot in std::mem::take(&mut self.datagram_senders) {
+            loop {
+                let Some(dti) = self.dtis.get(slot) else {
+                    break;
+                };
+                let Role::Datagram {
+                    socket: Some(id), ..
+                } = dti.role
+                else {
+                    break;
+                };
+                let Some(datagram) = self.datagrams.front(&dti.datagrams).copied() else {
+                    break;
+                };
+                let bytes = self.source(dti.ual, datagram.source, 0, datagram.len);
+                let bytes = bytes.and_then(|from| {
+                    let to = scratch.get_mut(..from.len())?;
+                    from.copy_to(to);
+                    Some(from.len())
+                });
+                let result = match bytes {
+                    Some(len) => send(self, id, datagram.to, &scratch[..len]),
+                    None => Err(StackError::NoSuchSocket),
+                };
+                if matches!(result, Err(StackError::WouldBlock | StackError::Resolving)) {
+                    // `WouldBlock` is tried again next turn; `Resolving` when the stack says so.
+                    if result == Err(StackError::WouldBlock) {
+                        self.datagram_senders.push(slot);
+                    }
+                    break;
+                }
+                sent += 1;
+                self.end_datagram(
+                    slot,
+                    result.map_or_else(crate::commands::socket::status_of, |()| Status::Ok),
+                );
+            }
+        }
+        sent
+    }
+
+    /// The first queued datagram is done with.
+    fn end_datagram(&mut self, slot: u32, status: Status) {
+        let Some(dti) = self.dtis.get_mut(slot) else {
+            return;
+        };
+        let (ual, handle) = (dti.ual, dti.handle);
+        let Some(datagram) = self.datagrams.pop_front(&mut dti.datagrams) else {
+            return;
+        };
+        match datagram.source {
+            Source::Copy(place) => self.copies.give(place),
+            Source::Region(POOL_REGION, _) => {}
+            Source::Region(id, _) => self.end_region_use(ual, id),
+        }
+        self.end_descriptor(slot);
+        if datagram.notify || status != Status::Ok {
+            self.emit(
+                ual,
+                datagram.evq,
+                &Event::new(EventKind::Sent, handle, datagram.cookie, status),
+            );
+        }
+    }
+
+    /// Forgets all queued datagrams.
+    pub(crate) fn drop_datagrams(&mut self, slot: u32) {
+        while self
+            .dtis
+            .get(slot)
+            .is_some_and(|dti| !dti.datagrams.is_empty())
+        {
+            self.end_datagram(slot, Status::Cancelled);
+        }
+    }
+
+    /// An active open is done.
+    pub(crate) fn connected(&mut self, slot: User, conn: ConnId) {
+        let Some(dti) = self.dtis.get_mut(slot) else {
+            return;
+        };
+        let Role::Connecting { cookie, .. } = dti.role else {
+            return;
+        };
+        dti.role = Role::Connected(conn);
+        let (ual, handle, evq) = (dti.ual, dti.handle, dti.tx_evq);
+        self.emit(
+            ual,
+            evq,
+            &Event::new(EventKind::Connected, handle, cookie, Status::Ok),
+        );
+        self.mark_dirty(slot);
+    }
+}

@@ -1,0 +1,117 @@
+//! What applications did reaches the stack: once a turn for each DTI, however many commands touched it.
+
+use sidecore_stack::{ConnId, Stack};
+
+use super::Tables;
+use crate::dti::{Role, flag};
+
+/// Windows of auto-tuned connections are at most this.
+const WINDOW_MAX: u32 = 6 << 20;
+
+/// … and at least this, whatever is free: enough for a few full segments.
+const WINDOW_MIN: u32 = 16384;
+
+impl Tables {
+    /// Tells the stack about every DTI on the dirty list.
+    pub(crate) fn tell_stack(&mut self, stack: &mut Stack) {
+        let mut dirty = std::mem::take(&mut self.dirty);
+        for slot in dirty.drain(..) {
+            self.tell_one(stack, slot);
+        }
+        self.dirty = dirty;
+    }
+
+    fn tell_one(&mut self, stack: &mut Stack, slot: u32) {
+        let Some(dti) = self.dtis.get_mut(slot) else {
+            return;
+        };
+        dti.flags &= !flag::DIRTY;
+        let conn = match dti.role {
+            Role::Connected(conn) => conn,
+            Role::Connecting { conn, .. } => conn,
+            _ => return,
+        };
+        if dti.has(flag::CLOSE) && dti.has(flag::RESET_ON_CLOSE) {
+            stack.abort(conn);
+            self.connection_over(slot, sidecore_tcp::CloseReason::Aborted);
+            return;
+        }
+        let more = dti.has(flag::MORE) && !dti.has(flag::SHUTDOWN);
+        stack.set_send_limit(conn, dti.tx.end, more);
+        if dti.has(flag::SHUTDOWN) && !dti.has(flag::SHUTDOWN_TOLD) {
+            dti.flags |= flag::SHUTDOWN_TOLD;
+            stack.shutdown_send(conn);
+        }
+        if dti.has(flag::CLOSE) && !dti.has(flag::CLOSE_TOLD) {
+            dti.flags |= flag::CLOSE_TOLD;
+            stack.close(conn);
+        }
+        self.tell_window(stack, slot, conn);
+    }
+
+    /// Moves the right edge of the receive window as far as the pool backs it.
+    fn tell_window(&mut self, stack: &mut Stack, slot: u32, conn: ConnId) {
+        let Some(dti) = self.dtis.get(slot) else {
+            return;
+        };
+        let option = dti.rx.window_option;
+        let returned = if dti.has(flag::READ_SHUT) {
+            dti.rx.in_order
+        } else {
+            dti.rx.returned
+        };
+        let hint = stack
+            .connection(conn)
+            .map_or(0, |c| c.receive_window_hint());
+        let Some(Some(ual)) = self.uals.get(dti.ual as usize) else {
+            return;
+        };
+        let (free, size) = (ual.chunks.free_bytes(), ual.chunks.size());
+        let wished = if option > 0 {
+            option
+        } else {
+            hint.clamp(super::incoming::INITIAL_WINDOW, WINDOW_MAX)
+        };
+        // Windows are over-committed: a connection may have an eighth of what is free, and the least in any case. What is not
+        // there when data comes is refused before TCP sees it (`room`), and counted.
+        let window = u64::from(wished)
+            .min((free / 8).max(u64::from(WINDOW_MIN)))
+            .min(size / 2);
+        let limit = returned + window;
+        let Some(dti) = self.dtis.get_mut(slot) else {
+            return;
+        };
+        if limit > dti.rx.limit {
+            dti.rx.limit = limit;
+            stack.set_receive_limit(conn, limit);
+        }
+    }
+
+    /// Tries again to deliver what found its event queue full.
+    pub(crate) fn retry_stalled(&mut self, ual_slot: u32) {
+        let Some(ual) = self.ual(ual_slot) else {
+            return;
+        };
+        let mut stalled = std::mem::take(&mut ual.stalled);
+        for _ in 0..stalled.len() {
+            let Some(slot) = stalled.pop_front() else {
+                break;
+            };
+            let Some(dti) = self.dtis.get_mut(slot) else {
+                continue;
+            };
+            if dti.ual != ual_slot || !dti.has(flag::STALLED) {
+                continue;
+            }
+            dti.flags &= !flag::STALLED;
+            self.reap(slot);
+            self.deliver(slot);
+        }
+        // Those that found the queue full again put themselves onto the new list.
+        if let Some(ual) = self.ual(ual_slot)
+            && ual.stalled.is_empty()
+        {
+            ual.stalled = stalled;
+        }
+    }
+}

@@ -1,0 +1,137 @@
+//! A connection came in on a listener: it goes to an accept that waits, or waits for one.
+
+use std::net::{SocketAddr, SocketAddrV4};
+
+use sidecore_abi::event::Event;
+use sidecore_abi::{Address, DtiHandle, EventKind, Status};
+use sidecore_stack::ConnId;
+
+use super::Tables;
+use crate::dti::{ANONYMOUS, Dti, PostedAccept, Role, flag};
+
+/// Bytes that a connection nobody has accepted yet may receive.
+pub(crate) const INITIAL_WINDOW: u32 = 65536;
+
+impl Tables {
+    /// The handshake of a passive connection is done. Its slot and receive limit, or `None` to refuse it.
+    pub(crate) fn incoming(
+        &mut self,
+        listener: u32,
+        conn: ConnId,
+        remote: SocketAddrV4,
+    ) -> Option<(u32, u64)> {
+        let slot = match self.take_accept(listener) {
+            Some((child, accept)) => {
+                self.attach(child, conn, &accept, remote);
+                child
+            }
+            None => self.enqueue(listener, conn)?,
+        };
+        let dti = self.dtis.get_mut(slot)?;
+        dti.rx.limit = u64::from(INITIAL_WINDOW);
+        Some((slot, dti.rx.limit))
+    }
+
+    /// The next accept whose child can still be used.
+    fn take_accept(&mut self, listener: u32) -> Option<(u32, PostedAccept)> {
+        loop {
+            let dti = self.dtis.get_mut(listener)?;
+            let ual = dti.ual;
+            let Role::Listening(listening) = &mut dti.role else {
+                return None;
+            };
+            let accept = self.accepts.pop_front(&mut listening.accepts)?;
+            self.end_descriptor(listener);
+            if let Some(child) = self.usable_child(ual, accept.child) {
+                return Some((child, accept));
+            }
+        }
+    }
+
+    /// The slot of a child that exists and is not connected yet.
+    pub(crate) fn usable_child(&self, ual: u32, child: DtiHandle) -> Option<u32> {
+        let slot = self.find(ual, child)?;
+        let dti = self.dtis.get(slot)?;
+        (matches!(dti.role, Role::Fresh) && !dti.has(flag::CLOSE)).then_some(slot)
+    }
+
+    /// A child gets its connection.
+    pub(crate) fn attach(
+        &mut self,
+        child: u32,
+        conn: ConnId,
+        accept: &PostedAccept,
+        remote: SocketAddrV4,
+    ) {
+        let Some(dti) = self.dtis.get_mut(child) else {
+            return;
+        };
+        dti.role = Role::Connected(conn);
+        let (ual, handle) = (dti.ual, dti.handle);
+        // Sends and a shutdown may have been posted before the accept.
+        self.mark_dirty(child);
+        let event = Event::new(EventKind::Accepted, handle, accept.cookie, Status::Ok)
+            .with_address(0, Address::new(SocketAddr::V4(remote)));
+        self.emit(ual, accept.evq, &event);
+    }
+
+    /// Nobody accepts it yet: it waits under a name of ours.
+    fn enqueue(&mut self, listener: u32, conn: ConnId) -> Option<u32> {
+        let dti = self.dtis.get(listener)?;
+        let (ual, handle, evq) = (dti.ual, dti.handle, dti.rx_evq);
+        let Role::Listening(listening) = &dti.role else {
+            return None;
+        };
+        if listening.waiting.len() >= listening.backlog as usize {
+            self.counters.accept_refused += 1;
+            return None;
+        }
+        let made = self.create(ual, |epoch| {
+            Dti::new(ual, ANONYMOUS, evq, evq, Role::Connected(conn), epoch)
+        });
+        let Ok(slot) = made else {
+            self.counters.accept_refused += 1;
+            return None;
+        };
+        let Some(Role::Listening(listening)) = self.dtis.get_mut(listener).map(|dti| &mut dti.role)
+        else {
+            return None;
+        };
+        listening.waiting.push_back(slot);
+        if listening.waiting.len() == 1 {
+            let mut event = Event::new(EventKind::Incoming, handle, 0, Status::Ok);
+            event.body[0] = 1;
+            self.emit(ual, evq, &event);
+        }
+        Some(slot)
+    }
+
+    /// Moves what a waiting connection received to the child that accepts it. Returns the connection.
+    pub(crate) fn adopt(&mut self, child: u32, waiting: u32) -> Option<ConnId> {
+        let old = self.dtis.get_mut(waiting)?;
+        let (conn, flags, end_status) = (old.conn(), old.flags, old.end_status);
+        let mut rx = std::mem::take(&mut old.rx);
+        let dti = self.dtis.get_mut(child)?;
+        rx.posted = dti.rx.posted;
+        rx.window_option = dti.rx.window_option;
+        let (epoch, ual) = (dti.epoch, dti.ual);
+        dti.rx = rx;
+        dti.flags |= flags & (flag::END | flag::OVER);
+        dti.end_status = end_status;
+        let (ready, out_of_order, fill) = (dti.rx.ready, dti.rx.out_of_order, dti.rx.fill);
+        if let Some(Some(ual)) = self.uals.get_mut(ual as usize) {
+            for list in [ready, out_of_order] {
+                let mut at = list.head();
+                while let Some(node) = at {
+                    ual.chunks
+                        .change_owner(self.pieces.get(node).chunk, child, epoch);
+                    at = self.pieces.next(node);
+                }
+            }
+            if fill.room > 0 {
+                ual.chunks.change_owner(fill.chunk, child, epoch);
+            }
+        }
+        conn
+    }
+}

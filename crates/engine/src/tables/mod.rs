@@ -1,0 +1,225 @@
+//! Everything between the stack and the applications: UALs, DTIs, descriptors. The stack calls into it (as its `Host`)
+//! and commands change it; it never calls the stack itself: what the stack has to be told waits on the dirty list.
+
+pub(crate) mod acknowledge;
+pub(crate) mod copies;
+pub(crate) mod datagram;
+pub(crate) mod deliver;
+pub(crate) mod dirty;
+pub(crate) mod end;
+pub(crate) mod frame;
+pub(crate) mod incoming;
+pub(crate) mod store;
+
+use sidecore_abi::event::Event;
+use sidecore_abi::{DtiHandle, EventKind, RegionId, Status};
+
+use crate::config::{EngineConfig, Policy};
+use crate::dti::receive::{Piece, PostedReceive};
+use crate::dti::table::DtiTable;
+use crate::dti::transmit::TxDescriptor;
+use crate::dti::{Dti, PostedAccept, flag};
+use crate::slab_list::ListPool;
+use crate::ual::Ual;
+use copies::CopyArena;
+
+/// Counters that belong to no UAL.
+#[derive(Debug, Default, Clone, serde::Serialize)]
+pub(crate) struct TableCounters {
+    /// Frames that the internal loopback carried.
+    pub(crate) loopback_frames: u64,
+    /// Loopback frames whose sender had gone.
+    pub(crate) loopback_stale: u64,
+    /// Segments whose payload could not be gathered (sent as zeros never happens: they are not sent).
+    pub(crate) gather_failed: u64,
+    /// Connections refused because an accept queue or a table was full.
+    pub(crate) accept_refused: u64,
+    /// Out-of-order pieces that could not be kept.
+    pub(crate) pieces_refused: u64,
+    /// UALs condemned.
+    pub(crate) condemned: u64,
+}
+
+/// The tables.
+pub(crate) struct Tables {
+    pub(crate) uals: Vec<Option<Ual>>,
+    pub(crate) dtis: DtiTable,
+    pub(crate) tx: ListPool<TxDescriptor>,
+    pub(crate) pieces: ListPool<Piece>,
+    pub(crate) posted: ListPool<PostedReceive>,
+    pub(crate) accepts: ListPool<PostedAccept>,
+    pub(crate) datagrams: ListPool<datagram::TxDatagram>,
+    /// Datagram sockets that have something to send.
+    pub(crate) datagram_senders: Vec<u32>,
+    pub(crate) copies: CopyArena,
+    /// DTIs about which the stack has to be told something.
+    pub(crate) dirty: Vec<u32>,
+    /// Regions that are gone: the agent may use their ids again.
+    pub(crate) regions_gone: Vec<(u64, RegionId)>,
+    pub(crate) policy: Policy,
+    pub(crate) counters: TableCounters,
+}
+
+impl Tables {
+    pub(crate) fn new(config: &EngineConfig) -> Self {
+        let descriptors = config.policy.descriptors.saturating_mul(2);
+        Self {
+            uals: Vec::new(),
+            dtis: DtiTable::new(config.connections.saturating_mul(2)),
+            tx: ListPool::new(descriptors),
+            pieces: ListPool::new(descriptors),
+            posted: ListPool::new(descriptors),
+            accepts: ListPool::new(descriptors),
+            datagrams: ListPool::new(descriptors),
+            datagram_senders: Vec::new(),
+            copies: CopyArena::new(descriptors),
+            dirty: Vec::with_capacity(1024),
+            regions_gone: Vec::new(),
+            policy: config.policy.clone(),
+            counters: TableCounters::default(),
+        }
+    }
+
+    /// A UAL by slot.
+    #[inline]
+    pub(crate) fn ual(&mut self, slot: u32) -> Option<&mut Ual> {
+        self.uals.get_mut(slot as usize)?.as_mut()
+    }
+
+    /// The slot of the DTI that a handle of this UAL names.
+    #[inline]
+    pub(crate) fn find(&self, ual: u32, handle: DtiHandle) -> Option<u32> {
+        let slot = self
+            .uals
+            .get(ual as usize)?
+            .as_ref()?
+            .slot_of(handle.index)?;
+        (self.dtis.get(slot)?.handle == handle).then_some(slot)
+    }
+
+    /// Puts a DTI onto the dirty list.
+    #[inline]
+    pub(crate) fn mark_dirty(&mut self, slot: u32) {
+        if let Some(dti) = self.dtis.get_mut(slot)
+            && !dti.has(flag::DIRTY)
+        {
+            dti.flags |= flag::DIRTY;
+            self.dirty.push(slot);
+        }
+    }
+
+    /// Remembers that a DTI has events for a queue that is full.
+    pub(crate) fn mark_stalled(&mut self, slot: u32) {
+        let Some(dti) = self.dtis.get_mut(slot) else {
+            return;
+        };
+        if !dti.has(flag::STALLED)
+            && let Some(Some(ual)) = self.uals.get_mut(dti.ual as usize)
+        {
+            dti.flags |= flag::STALLED;
+            ual.stalled.push_back(slot);
+        }
+    }
+
+    /// An event for the application of a DTI; nothing when it has none.
+    pub(crate) fn emit(&mut self, ual: u32, evq: u16, event: &Event) {
+        if let Some(ual) = self.ual(ual) {
+            ual.emit(evq, event);
+        }
+    }
+
+    /// Takes a DTI that the application never named, or names no more, out of all tables.
+    pub(crate) fn remove_dti(&mut self, slot: u32) {
+        self.drop_receive_side(slot);
+        self.drop_transmit_side(slot);
+        self.drop_datagrams(slot);
+        let Some(dti) = self.dtis.remove(slot) else {
+            return;
+        };
+        if let Some(ual) = self.ual(dti.ual) {
+            if dti.is_named() {
+                ual.unname(dti.handle);
+            }
+            ual.dtis = ual.dtis.saturating_sub(1);
+            ual.descriptors = ual.descriptors.saturating_sub(dti.descriptors);
+        }
+    }
+
+    /// Makes a DTI for a UAL. `Err` says which limit it met.
+    pub(crate) fn create(
+        &mut self,
+        ual_slot: u32,
+        make: impl FnOnce(u32) -> Dti,
+    ) -> Result<u32, Status> {
+        let limit_reached = match self.ual(ual_slot) {
+            Some(ual) => ual.dtis >= ual.dti_limit,
+            None => return Err(Status::BadHandle),
+        };
+        if limit_reached {
+            return Err(Status::NoResources);
+        }
+        let slot = self.dtis.insert(make).ok_or(Status::NoResources)?;
+        if let Some(ual) = self.ual(ual_slot) {
+            ual.dtis += 1;
+        }
+        Ok(slot)
+    }
+
+    /// One descriptor less.
+    #[inline]
+    pub(crate) fn end_descriptor(&mut self, slot: u32) {
+        let Some(dti) = self.dtis.get_mut(slot) else {
+            return;
+        };
+        dti.descriptors = dti.descriptors.saturating_sub(1);
+        if let Some(Some(ual)) = self.uals.get_mut(dti.ual as usize) {
+            ual.descriptors = ual.descriptors.saturating_sub(1);
+        }
+    }
+
+    /// One descriptor more, unless a limit is met.
+    #[inline]
+    pub(crate) fn begin_descriptor(&mut self, slot: u32) -> Result<(), Status> {
+        let policy = (self.policy.descriptors_per_dti, self.policy.descriptors);
+        let Some(dti) = self.dtis.get_mut(slot) else {
+            return Err(Status::BadHandle);
+        };
+        if dti.descriptors >= policy.0 {
+            return Err(Status::QueueFull);
+        }
+        if let Some(Some(ual)) = self.uals.get_mut(dti.ual as usize) {
+            if ual.descriptors >= policy.1 {
+                return Err(Status::NoResources);
+            }
+            ual.descriptors += 1;
+        }
+        dti.descriptors += 1;
+        Ok(())
+    }
+
+    /// Ends one use of a region and answers its Deregister if that was the last.
+    pub(crate) fn end_region_use(&mut self, ual_slot: u32, region: u32) {
+        let Some(ual) = self.ual(ual_slot) else {
+            return;
+        };
+        let Some((id, cookie, evq)) = ual.regions.end_use(region) else {
+            return;
+        };
+        let ual_id = ual.id;
+        let event = Event::new(
+            EventKind::Completion,
+            DtiHandle::default(),
+            cookie,
+            Status::Ok,
+        );
+        let event = completion_of(event, sidecore_abi::Operation::Deregister);
+        ual.emit(evq, &event);
+        self.regions_gone.push((ual_id, id));
+    }
+}
+
+/// Writes the operation's number where completions carry it.
+pub(crate) fn completion_of(mut event: Event, operation: sidecore_abi::Operation) -> Event {
+    event.body[4] = operation as u64;
+    event
+}

@@ -1,0 +1,308 @@
+//! UALs as the engine keeps them: the shared memory of one application, and everything the engine knows about it
+//! that the application must not be able to change.
+
+pub(crate) mod chunks;
+pub(crate) mod regions;
+
+use std::collections::VecDeque;
+
+use sidecore_abi::event::Event;
+use sidecore_abi::{DtiHandle, control};
+use sidecore_shm::control::EngineControl;
+
+use crate::config::Policy;
+use chunks::Chunks;
+use regions::Regions;
+
+/// What the agent hands over when it has opened a UAL.
+pub(crate) struct NewUal {
+    /// Number that the agent gave it; never reused.
+    pub(crate) id: u64,
+    /// Process and user at the other end of the socket.
+    pub(crate) pid: u32,
+    /// Its user.
+    pub(crate) uid: u32,
+    /// Lanes, event queues, wait cells.
+    pub(crate) control: EngineControl,
+    /// Numbers from which the offsets follow.
+    pub(crate) geometry: control::Geometry,
+    /// Receive pool.
+    pub(crate) chunks: Chunks,
+    /// Handles below this may be used.
+    pub(crate) dtis: u32,
+    /// A byte here ends the engine's sleep.
+    pub(crate) sleeper: sidecore_sys::wake::Sleeper,
+}
+
+/// Counters of one UAL, for `stat`.
+#[derive(Debug, Default, Clone, serde::Serialize)]
+pub(crate) struct UalCounters {
+    /// Commands executed.
+    pub(crate) commands: u64,
+    /// Commands answered with an error.
+    pub(crate) refused: u64,
+    /// Events delivered.
+    pub(crate) events: u64,
+    /// Times that an event had to wait because its queue was full.
+    pub(crate) queue_full: u64,
+    /// Segments refused because the receive pool was exhausted.
+    pub(crate) pool_exhausted: u64,
+    /// Datagrams dropped because pool or queue were full.
+    pub(crate) datagrams_dropped: u64,
+    /// Chunks given back that the application did not hold.
+    pub(crate) false_returns: u64,
+    /// Wake-ups of sleeping threads.
+    pub(crate) wakes: u64,
+}
+
+/// One UAL.
+pub(crate) struct Ual {
+    pub(crate) id: u64,
+    pub(crate) pid: u32,
+    pub(crate) uid: u32,
+    pub(crate) control: EngineControl,
+    pub(crate) geometry: control::Geometry,
+    pub(crate) chunks: Chunks,
+    pub(crate) regions: Regions,
+    pub(crate) sleeper: sidecore_sys::wake::Sleeper,
+    /// Slot of the DTI that a handle index names, or `u32::MAX`. Grows to the highest index used.
+    handles: Vec<u32>,
+    pub(crate) dti_limit: u32,
+    pub(crate) dtis: u32,
+    /// Sends, receives and accepts outstanding.
+    pub(crate) descriptors: u32,
+    /// Events that found their queue full, by queue, in order.
+    pub(crate) overflow: Vec<VecDeque<Event>>,
+    /// Events in all of [`Self::overflow`].
+    pub(crate) overflowing: usize,
+    /// DTIs that have something to deliver and found the queue full.
+    pub(crate) stalled: VecDeque<u32>,
+    /// Event queues that got an event in this turn.
+    pub(crate) touched: Vec<u16>,
+    touched_bits: Vec<u64>,
+    /// DbQ lanes that the engine polls, with the number of turns that found each empty.
+    pub(crate) active_lanes: Vec<(u16, u32)>,
+    pub(crate) counters: UalCounters,
+    /// It broke the rules, or its memory vanished: nothing is read from it any more.
+    pub(crate) condemned: bool,
+    /// The application is gone: no commands, no events; the record stays until its last DTI has ended.
+    pub(crate) gone: bool,
+}
+
+impl Ual {
+    /// From what the agent made.
+    pub(crate) fn new(new: NewUal, policy: &Policy) -> Self {
+        let evqs = new.geometry.evqs as usize;
+        Self {
+            id: new.id,
+            pid: new.pid,
+            uid: new.uid,
+            control: new.control,
+            geometry: new.geometry,
+            chunks: new.chunks,
+            regions: Regions::new(policy.regions),
+            sleeper: new.sleeper,
+            handles: Vec::new(),
+            dti_limit: new.dtis,
+            dtis: 0,
+            descriptors: 0,
+            overflow: (0..evqs).map(|_| VecDeque::new()).collect(),
+            overflowing: 0,
+            stalled: VecDeque::new(),
+            touched: Vec::with_capacity(evqs),
+            touched_bits: vec![0; evqs.div_ceil(64)],
+            active_lanes: (0..new.geometry.lanes as u16)
+                .map(|lane| (lane, 0))
+                .collect(),
+            counters: UalCounters::default(),
+            condemned: false,
+            gone: false,
+        }
+    }
+
+    /// Slot of a handle's index, if something lives there.
+    #[inline]
+    pub(crate) fn slot_of(&self, index: u32) -> Option<u32> {
+        self.handles
+            .get(index as usize)
+            .copied()
+            .filter(|slot| *slot != u32::MAX)
+    }
+
+    /// Whether a handle may be taken: below the limit and free.
+    pub(crate) fn may_take(&self, handle: DtiHandle) -> Result<(), sidecore_abi::Status> {
+        if handle.index >= self.dti_limit {
+            return Err(sidecore_abi::Status::NoResources);
+        }
+        if self.slot_of(handle.index).is_some() {
+            return Err(sidecore_abi::Status::HandleInUse);
+        }
+        Ok(())
+    }
+
+    /// Lets a handle name a slot.
+    pub(crate) fn name(&mut self, handle: DtiHandle, slot: u32) {
+        let index = handle.index as usize;
+        if self.handles.len() <= index {
+            self.handles.resize(index + 1, u32::MAX);
+        }
+        self.handles[index] = slot;
+    }
+
+    /// Lets a handle name nothing.
+    pub(crate) fn unname(&mut self, handle: DtiHandle) {
+        if let Some(place) = self.handles.get_mut(handle.index as usize) {
+            *place = u32::MAX;
+        }
+    }
+
+    /// All slots that handles name.
+    pub(crate) fn named_slots(&self) -> Vec<u32> {
+        self.handles
+            .iter()
+            .copied()
+            .filter(|slot| *slot != u32::MAX)
+            .collect()
+    }
+
+    /// A queue number that exists: commands may name any number.
+    #[inline]
+    pub(crate) fn clamp_evq(&self, evq: u16) -> u16 {
+        if u32::from(evq) < self.geometry.evqs {
+            evq
+        } else {
+            0
+        }
+    }
+
+    /// Whether events can be put onto this queue now.
+    #[inline]
+    pub(crate) fn accepts(&mut self, evq: u16) -> bool {
+        self.gone
+            || self
+                .overflow
+                .get(evq as usize)
+                .is_some_and(VecDeque::is_empty)
+                && self
+                    .control
+                    .evq(evq as usize)
+                    .is_some_and(|lane| lane.free() > 0)
+    }
+
+    /// Puts an event onto its queue unless that is full; says whether it did.
+    #[inline]
+    pub(crate) fn offer(&mut self, evq: u16, event: &Event) -> bool {
+        if self.gone {
+            return true;
+        }
+        if self.overflowing > 0 && !self.overflow[evq as usize].is_empty() {
+            return false;
+        }
+        self.push(evq, event)
+    }
+
+    #[inline]
+    fn push(&mut self, evq: u16, event: &Event) -> bool {
+        let Some(lane) = self.control.evq(evq as usize) else {
+            return true;
+        };
+        if lane.push(event.encode()).is_err() {
+            self.counters.queue_full += 1;
+            return false;
+        }
+        self.counters.events += 1;
+        let (word, bit) = (evq as usize / 64, 1u64 << (evq % 64));
+        if self.touched_bits[word] & bit == 0 {
+            self.touched_bits[word] |= bit;
+            self.touched.push(evq);
+        }
+        true
+    }
+
+    /// Puts an event onto its queue, or keeps it until there is room. Only for events that commands or the life of a
+    /// DTI bound in number.
+    pub(crate) fn emit(&mut self, evq: u16, event: &Event) {
+        let evq = self.clamp_evq(evq);
+        if !self.offer(evq, event) {
+            self.overflow[evq as usize].push_back(*event);
+            self.overflowing += 1;
+        }
+    }
+
+    /// Moves kept events onto their queues as far as there is room.
+    pub(crate) fn drain_overflow(&mut self) {
+        for evq in 0..self.overflow.len() {
+            while let Some(event) = self.overflow[evq].front().copied() {
+                if !self.push(evq as u16, &event) {
+                    break;
+                }
+                self.overflow[evq].pop_front();
+                self.overflowing -= 1;
+            }
+        }
+    }
+
+    /// Wakes whoever sleeps on a queue that got an event in this turn.
+    pub(crate) fn wake_touched(&mut self) {
+        if self.touched.is_empty() {
+            return;
+        }
+        // One fence for all: the events are published before the announcements of sleepers are read.
+        self.control.fence();
+        for evq in self.touched.drain(..) {
+            self.touched_bits[evq as usize / 64] &= !(1 << (evq % 64));
+            if self.control.wake(evq as usize) {
+                self.counters.wakes += 1;
+            }
+        }
+    }
+}
+
+impl Ual {
+    /// Lanes whose bell rang are polled again. One word for 64 lanes, read only while lanes are parked.
+    #[inline]
+    pub(crate) fn take_bells(&mut self) {
+        if self.active_lanes.len() < self.geometry.lanes as usize {
+            for word in 0..self.geometry.lanes.div_ceil(64) {
+                let mut bits = self.control.take_bells(word);
+                while bits != 0 {
+                    let lane = word * 64 + bits.trailing_zeros();
+                    bits &= bits - 1;
+                    self.unpark_lane(lane as u16);
+                }
+            }
+        }
+    }
+
+    fn unpark_lane(&mut self, lane: u16) {
+        let known = u32::from(lane) < self.geometry.lanes;
+        if known && !self.active_lanes.iter().any(|(active, _)| *active == lane) {
+            if let Some(reader) = self.control.lane(lane as usize) {
+                reader.set_state(control::LANE_ACTIVE);
+            }
+            self.active_lanes.push((lane, 0));
+        }
+    }
+
+    /// Stops polling a lane; false when something came meanwhile.
+    pub(crate) fn park_lane(&mut self, lane: u16) -> bool {
+        self.control.park(lane as usize)
+    }
+
+    /// Whether it broke the rules of shared memory, or its memory vanished.
+    pub(crate) fn broke_rules(&self) -> bool {
+        self.control.condemned()
+            || self.chunks.condemned()
+            || self.regions.condemned()
+            || self.control.lies().credits > 0
+    }
+
+    /// Whether a command waits on any lane: for the last look before a sleep.
+    pub(crate) fn has_commands(&mut self) -> bool {
+        (0..self.geometry.lanes as usize).any(|lane| {
+            self.control
+                .lane(lane)
+                .is_some_and(|reader| !reader.is_empty())
+        })
+    }
+}
