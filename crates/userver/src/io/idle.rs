@@ -4,9 +4,16 @@
 //! connection; when its second comes, the worker looks whether it was really idle, and if not puts it in again where its idle time now
 //! ends. So a connection costs one look per idle time, however busy it is.
 
+use std::time::Duration;
+
 use super::slab::Token;
 
 const SLOTS: usize = 512;
+
+/// The idle time in the wheel's seconds. Times are known to the second: one more, so that nobody is cut off early.
+pub(crate) fn seconds(idle_timeout: Duration) -> u32 {
+    idle_timeout.as_secs().min(1 << 30) as u32 + 1
+}
 
 /// The wheel.
 pub(crate) struct IdleWheel {

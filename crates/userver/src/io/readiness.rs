@@ -18,7 +18,7 @@ use rustix::io::Errno;
 use rustix::net::{RecvFlags, Shutdown, SocketFlags};
 use rustix::time::Timespec;
 
-use super::idle::IdleWheel;
+use super::idle::{self, IdleWheel};
 use super::slab::{Slab, Token};
 use crate::cache::Store;
 use crate::error::Error;
@@ -187,7 +187,7 @@ impl<T: Transmit> Worker<T> {
             max_connections: birth.max_connections(),
             again: Vec::new(),
             idle: IdleWheel::new(now),
-            idle_seconds: birth.config.idle_timeout.as_secs().min(1 << 30) as u32,
+            idle_seconds: idle::seconds(birth.config.idle_timeout),
             due: Vec::new(),
             stop: Arc::clone(&birth.stop),
             stop_by: 0,
