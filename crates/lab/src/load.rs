@@ -11,6 +11,7 @@ pub mod ring;
 pub mod worker;
 
 use std::net::SocketAddr;
+use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
@@ -123,7 +124,7 @@ pub trait Milestones {
     fn connected(&mut self) -> anyhow::Result<()>;
     /// Measuring has just begun.
     fn begun(&mut self) -> anyhow::Result<()>;
-    /// Measuring has just ended.
+    /// Measuring has just ended; the load's threads are still there until this returns.
     fn ended(&mut self) -> anyhow::Result<()>;
 }
 
@@ -193,16 +194,22 @@ fn run_workers<W: Send>(
         begin,
         end: begin + config.measure,
     };
+    // Threads that are done stay until the end has been told: a thread that is gone cannot be asked how long it ran.
+    let stay = Mutex::new(());
     let counts = std::thread::scope(|scope| -> anyhow::Result<Vec<Counts>> {
+        let told = stay.lock();
         let mut handles = Vec::with_capacity(threads);
         for (number, worker) in workers.into_iter().enumerate() {
             let core = config
                 .cores
                 .get(number % config.cores.len().max(1))
                 .copied();
+            let stay = &stay;
             let run = move || {
                 core.map(affinity::pin_current_thread).transpose()?;
-                run(worker, window)
+                let result = run(worker, window);
+                drop(stay.lock());
+                result
             };
             let name = format!("load-{number}");
             handles.push(
@@ -215,6 +222,7 @@ fn run_workers<W: Send>(
         milestones.begun()?;
         sleep_until(window.end);
         milestones.ended()?;
+        drop(told);
         let join = |handle: std::thread::ScopedJoinHandle<'_, anyhow::Result<Counts>>| {
             handle
                 .join()

@@ -104,10 +104,19 @@ impl RoleProcess {
         at_begin()?;
         self.expect(&Message::Ended, at_most)?;
         at_end()?;
+        self.nod()?;
         match self.next(LATE)? {
             Message::Report(report) => Ok(*report),
             other => bail!("{} said {other:?} instead of its report", self.name),
         }
+    }
+
+    /// Lets it go on.
+    fn nod(&mut self) -> anyhow::Result<()> {
+        let input = self.input.as_mut().context("the role's input is closed")?;
+        input
+            .write_all(b"go\n")
+            .with_context(|| format!("{} ended early", self.name))
     }
 
     fn expect(&self, wanted: &Message, at_most: Duration) -> anyhow::Result<()> {

@@ -1,8 +1,8 @@
 //! Roles: the programs of a run, each a process of its own, so that its processor time is its own.
 //!
 //! A role is started as `sidecore lab role` and told what it is by the first line of its standard input, a [`RoleSpec`] in
-//! JSON. It answers in lines of JSON on its standard output ([`Message`]). A second line on its input lets a load begin; the end of its
-//! input ends the role, whatever becomes of its parent.
+//! JSON. It answers in lines of JSON on its standard output ([`Message`]). A line on its input lets a load begin, another lets it end;
+//! the end of its input ends the role, whatever becomes of its parent.
 
 use std::io::{self, BufRead, Write};
 use std::net::SocketAddr;
@@ -117,9 +117,7 @@ struct Speaker;
 impl Milestones for Speaker {
     fn connected(&mut self) -> anyhow::Result<()> {
         say(&Message::Connected)?;
-        let mut line = String::new();
-        io::stdin().lock().read_line(&mut line)?;
-        Ok(())
+        read_line()
     }
 
     fn begun(&mut self) -> anyhow::Result<()> {
@@ -127,8 +125,14 @@ impl Milestones for Speaker {
     }
 
     fn ended(&mut self) -> anyhow::Result<()> {
-        say(&Message::Ended)
+        say(&Message::Ended)?;
+        read_line()
     }
+}
+
+fn read_line() -> anyhow::Result<()> {
+    io::stdin().lock().read_line(&mut String::new())?;
+    Ok(())
 }
 
 #[cfg(test)]

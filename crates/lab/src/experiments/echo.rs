@@ -60,7 +60,8 @@ pub fn arms<'a>(veth: &'a VethGround, tap: &'a TapGround, connections: usize) ->
     let kernel = move |make: fn(KernelEcho) -> EchoConfig| {
         move |settings: &Settings| {
             let server = make(KernelEcho {
-                listen: (veth.address, PORT).into(),
+                // A port of its own each time: a ring's listener outlives its process for a moment.
+                listen: (veth.address, 0).into(),
                 cores: vec![settings.server_core],
                 congestion: Some(settings.congestion.clone()),
             });

@@ -54,7 +54,8 @@ fn kernel_arms(loopback: &Namespace, connections: usize) -> Vec<Arm<'_>> {
     let arm = |name: &str, make: fn(KernelEcho) -> EchoConfig, driver: Driver| {
         let run = move |settings: &Settings| {
             let server = make(KernelEcho {
-                listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 7)),
+                // A port of its own each time: a ring's listener outlives its process for a moment.
+                listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
                 cores: vec![settings.server_core],
                 congestion: Some(settings.congestion.clone()),
             });
