@@ -1,0 +1,191 @@
+//! What a stack, and a socket of it, is set up with.
+
+use core::net::Ipv4Addr;
+use core::ops::RangeInclusive;
+use core::time::Duration;
+
+use sidecore_tcp::{Algorithm, Keepalive};
+use sidecore_wire::MacAddress;
+
+use crate::address::Ipv4Cidr;
+use crate::limiter::Rate;
+
+/// What a stack is set up with. Every table has its limit here; memory for it is reserved at the start and touched when
+/// it is used.
+#[derive(Clone, Debug)]
+pub struct StackConfig {
+    /// The link address.
+    pub mac: MacAddress,
+    /// The IPv4 addresses and their networks. 127/8 is always ours too, within the stack.
+    pub addresses: Vec<Ipv4Cidr>,
+    /// The router for everything outside these networks.
+    pub gateway: Option<Ipv4Addr>,
+    /// Link addresses that are known and not asked for (of the gateway, say).
+    pub neighbors: Vec<(Ipv4Addr, MacAddress)>,
+    /// IP MTU of the link, in bytes.
+    pub mtu: u16,
+    /// MTU of the loopback, in bytes.
+    pub loopback_mtu: u16,
+    /// Connections at a time, in any state. If a new one finds no place, the oldest in TIME-WAIT gives way; if there
+    /// is none, a SYN is dropped and a `connect` is refused.
+    pub max_connections: usize,
+    /// Listening sockets at a time.
+    pub max_listeners: usize,
+    /// UDP sockets at a time.
+    pub max_udp_sockets: usize,
+    /// Connections in SYN-RECEIVED at a time, all listeners together. Beyond it, and beyond a listener's backlog, the
+    /// listener's oldest such connection gives way to a new SYN.
+    pub syn_backlog_total: u32,
+    /// Link address resolution.
+    pub arp: ArpConfig,
+    /// Reassembly of IP fragments.
+    pub reassembly: ReassemblyConfig,
+    /// How many echo requests are answered.
+    pub echo_rate: Rate,
+    /// How many ICMP errors are sent (RFC 1812 section 4.3.2.8).
+    pub icmp_error_rate: Rate,
+    /// Resets, ARP packets and ICMP messages that may wait for the end of a turn; what comes on top is dropped and
+    /// counted.
+    pub control_queue: usize,
+    /// Defaults of connections. The MSS is derived from the MTU, the timestamp offset from the seed: what this says of
+    /// them does not matter.
+    pub tcp: sidecore_tcp::Config,
+    /// Local ports of active opens that name none (RFC 6335: 49152 to 65535; Linux: 32768 to 60999).
+    pub ephemeral_ports: RangeInclusive<u16>,
+    /// Where all keys come from: flow hash, initial sequence numbers, port choice. Must be secret and random, but in tests.
+    pub seed: [u8; 32],
+    /// Sequence ranges (out of order, and selectively acknowledged) of all connections together.
+    pub ranges: usize,
+}
+
+impl Default for StackConfig {
+    fn default() -> Self {
+        Self {
+            mac: MacAddress([0x02, 0, 0, 0, 0, 1]),
+            addresses: Vec::new(),
+            gateway: None,
+            neighbors: Vec::new(),
+            mtu: 1500,
+            loopback_mtu: u16::MAX,
+            max_connections: 65536,
+            max_listeners: 1024,
+            max_udp_sockets: 1024,
+            syn_backlog_total: 16384,
+            arp: ArpConfig::default(),
+            reassembly: ReassemblyConfig::default(),
+            echo_rate: Rate {
+                per_second: 10_000,
+                burst: 200,
+            },
+            icmp_error_rate: Rate {
+                per_second: 1000,
+                burst: 50,
+            },
+            control_queue: 512,
+            tcp: sidecore_tcp::Config::default(),
+            ephemeral_ports: 32768..=60999,
+            seed: [0; 32],
+            ranges: 65536,
+        }
+    }
+}
+
+/// Link address resolution (RFC 826, RFC 1122 section 2.3.2).
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ArpConfig {
+    /// Neighbours that are remembered, at most; rounded up to a power of two, at most 32768.
+    pub capacity: usize,
+    /// Neighbours that are being asked for at a time.
+    pub max_pending: usize,
+    /// How long an answer holds. After that a neighbour that is used is asked again, at its known address first.
+    pub reachable: Duration,
+    /// Time between requests.
+    pub retry: Duration,
+    /// Requests without an answer after which a neighbour is given up.
+    pub tries: u8,
+    /// How long a neighbour that was given up counts as unreachable before it is asked for again.
+    pub unreachable: Duration,
+    /// Whether the stack announces its own addresses at the start (gratuitous ARP, RFC 5227 section 2.3).
+    pub announce: bool,
+}
+
+impl Default for ArpConfig {
+    fn default() -> Self {
+        Self {
+            capacity: 1024,
+            max_pending: 256,
+            reachable: Duration::from_secs(60),
+            retry: Duration::from_secs(1),
+            tries: 3,
+            unreachable: Duration::from_secs(1),
+            announce: true,
+        }
+    }
+}
+
+/// Reassembly of IP fragments (RFC 791, RFC 1122 section 3.3.2).
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ReassemblyConfig {
+    /// Datagrams that may be incomplete at a time, 64 KiB each; 0: fragments are dropped. When all are in use, the oldest
+    /// gives way.
+    pub datagrams: usize,
+    /// How long a datagram may stay incomplete.
+    pub timeout: Duration,
+}
+
+impl Default for ReassemblyConfig {
+    fn default() -> Self {
+        Self {
+            datagrams: 32,
+            timeout: Duration::from_secs(30),
+        }
+    }
+}
+
+/// What a socket is opened with; `None` is the stack's default.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct SocketOptions {
+    /// Nagle's algorithm is off.
+    pub no_delay: Option<bool>,
+    /// Keepalive probes.
+    pub keepalive: Option<Keepalive>,
+    /// How long sent data may stay unacknowledged (RFC 5482).
+    pub user_timeout: Option<Duration>,
+    /// The congestion controller.
+    pub congestion: Option<Algorithm>,
+    /// The largest segment to announce and send, in bytes; what the MTU allows is the upper bound in any case.
+    pub mss: Option<u16>,
+    /// Bytes of receive buffer with which a connection begins: what its SYN advertises.
+    pub receive_window: u32,
+}
+
+impl Default for SocketOptions {
+    fn default() -> Self {
+        Self {
+            no_delay: None,
+            keepalive: None,
+            user_timeout: None,
+            congestion: None,
+            mss: None,
+            receive_window: 65535,
+        }
+    }
+}
+
+/// An option of a connection that exists.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum SocketOption {
+    /// Nagle's algorithm is off (true) or on.
+    NoDelay(bool),
+    /// Partial segments are held back (TCP_CORK).
+    Cork(bool),
+    /// Every segment is acknowledged at once (true), or after the configured delay.
+    QuickAck(bool),
+    /// Keepalive probes; `None`: off.
+    Keepalive(Option<Keepalive>),
+    /// How long sent data may stay unacknowledged; `None`: the default.
+    UserTimeout(Option<Duration>),
+    /// The congestion controller. It can be chosen in [`SocketOptions`] only.
+    Congestion(Algorithm),
+}

@@ -1,0 +1,161 @@
+//! What waits for the end of the turn and belongs to no connection: resets, ARP packets, ICMP messages.
+
+use core::net::Ipv4Addr;
+use std::collections::VecDeque;
+
+use sidecore_wire::{ArpPacket, Icmpv4, MacAddress, SeqNumber, TcpFlags, TcpHeader};
+
+/// Bytes of ICMP messages that may wait.
+const ARENA: usize = 128 << 10;
+
+/// Where an answer goes: back where the question came from.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Link {
+    Loopback,
+    Station(MacAddress),
+}
+
+/// A packet that waits.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Control {
+    Arp {
+        to: MacAddress,
+        packet: ArpPacket,
+    },
+    /// A reset for a segment to nowhere.
+    Reset {
+        link: Link,
+        src: Ipv4Addr,
+        dst: Ipv4Addr,
+        src_port: u16,
+        dst_port: u16,
+        seq: SeqNumber,
+        ack: SeqNumber,
+        flags: TcpFlags,
+    },
+    /// An ICMP message, in the arena.
+    Icmp {
+        link: Link,
+        src: Ipv4Addr,
+        dst: Ipv4Addr,
+        start: u32,
+        len: u32,
+    },
+}
+
+impl Control {
+    pub(crate) fn reset(link: Link, src: Ipv4Addr, dst: Ipv4Addr, header: &TcpHeader) -> Self {
+        Self::Reset {
+            link,
+            src,
+            dst,
+            src_port: header.src_port,
+            dst_port: header.dst_port,
+            seq: header.seq,
+            ack: header.ack,
+            flags: header.flags,
+        }
+    }
+
+    /// Whether it goes to the loopback.
+    pub(crate) fn is_loopback(&self) -> bool {
+        matches!(
+            self,
+            Self::Reset {
+                link: Link::Loopback,
+                ..
+            } | Self::Icmp {
+                link: Link::Loopback,
+                ..
+            }
+        )
+    }
+}
+
+/// The queue. Its memory is taken once.
+#[derive(Debug)]
+pub(crate) struct ControlQueue {
+    queue: VecDeque<Control>,
+    limit: usize,
+    arena: Vec<u8>,
+    dropped: u64,
+}
+
+impl ControlQueue {
+    pub(crate) fn new(limit: usize) -> Self {
+        Self {
+            queue: VecDeque::with_capacity(limit),
+            limit,
+            arena: Vec::with_capacity(ARENA),
+            dropped: 0,
+        }
+    }
+
+    #[inline]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.queue.is_empty()
+    }
+
+    /// How many were dropped for want of room.
+    pub(crate) const fn dropped(&self) -> u64 {
+        self.dropped
+    }
+
+    /// Adds a packet, or drops and counts it.
+    pub(crate) fn push(&mut self, packet: Control) -> bool {
+        let fits = self.queue.len() < self.limit;
+        if fits {
+            self.queue.push_back(packet);
+        } else {
+            self.dropped += 1;
+        }
+        fits
+    }
+
+    /// Adds an ICMP message with its data, or drops and counts it.
+    pub(crate) fn push_icmp(
+        &mut self,
+        link: Link,
+        src: Ipv4Addr,
+        dst: Ipv4Addr,
+        message: &Icmpv4,
+        data: &[u8],
+    ) -> bool {
+        let start = self.arena.len();
+        let len = message.len() + data.len();
+        if self.queue.len() >= self.limit || start + len > ARENA {
+            self.dropped += 1;
+            return false;
+        }
+        self.arena.resize(start + len, 0);
+        message.emit(&mut self.arena[start..], data);
+        self.push(Control::Icmp {
+            link,
+            src,
+            dst,
+            start: start as u32,
+            len: len as u32,
+        })
+    }
+
+    /// The oldest packet.
+    pub(crate) fn front(&self) -> Option<Control> {
+        self.queue.front().copied()
+    }
+
+    /// An ICMP message's bytes.
+    pub(crate) fn message(&self, start: u32, len: u32) -> &[u8] {
+        let start = start as usize;
+        self.arena
+            .get(start..start.saturating_add(len as usize))
+            .unwrap_or_default()
+    }
+
+    /// The oldest packet was sent.
+    pub(crate) fn pop(&mut self) {
+        self.queue.pop_front();
+        if self.queue.is_empty() {
+            self.arena.clear();
+        }
+    }
+}

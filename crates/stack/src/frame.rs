@@ -1,0 +1,90 @@
+//! Headers of frames that go out.
+
+use core::net::Ipv4Addr;
+
+use sidecore_wire::ethernet::{ETHERTYPE_IPV4, HEADER_LEN as ETHERNET_LEN};
+use sidecore_wire::{EthernetHeader, Ipv4Header, MacAddress, TcpHeader, checksum, ipv4, tcp};
+
+use crate::control::Link;
+
+/// The longest header that a sink is given: Ethernet, IPv4 without options, TCP with all of them.
+pub const MAX_HEADER_LEN: usize = ETHERNET_LEN + ipv4::MIN_HEADER_LEN + tcp::MAX_HEADER_LEN;
+
+/// A header that is being written.
+#[derive(Debug)]
+pub(crate) struct HeaderBuffer {
+    bytes: [u8; MAX_HEADER_LEN],
+    len: usize,
+}
+
+impl HeaderBuffer {
+    #[inline]
+    pub(crate) const fn new() -> Self {
+        Self {
+            bytes: [0; MAX_HEADER_LEN],
+            len: 0,
+        }
+    }
+
+    #[inline]
+    pub(crate) fn bytes(&self) -> &[u8] {
+        &self.bytes[..self.len]
+    }
+
+    #[inline]
+    pub(crate) const fn len(&self) -> usize {
+        self.len
+    }
+
+    fn rest(&mut self) -> &mut [u8] {
+        &mut self.bytes[self.len..]
+    }
+
+    pub(crate) fn ethernet(&mut self, src: MacAddress, dst: MacAddress, ethertype: u16) {
+        let header = EthernetHeader {
+            dst,
+            src,
+            ethertype,
+        };
+        self.len += header.emit(self.rest());
+    }
+
+    /// Ethernet (not for the loopback) and IPv4, for `len` bytes of payload.
+    #[inline]
+    pub(crate) fn ipv4(&mut self, link: Link, mac: MacAddress, header: &Ipv4Header, len: usize) {
+        if let Link::Station(station) = link {
+            self.ethernet(mac, station, ETHERTYPE_IPV4);
+        }
+        self.len += header.emit(self.rest(), len);
+    }
+
+    /// TCP, for `payload_len` bytes; the checksum field gets the folded pseudo-header sum. Returns where the header starts.
+    #[inline]
+    pub(crate) fn tcp(
+        &mut self,
+        src: Ipv4Addr,
+        dst: Ipv4Addr,
+        header: &TcpHeader,
+        payload_len: u32,
+    ) -> u16 {
+        let start = self.len;
+        let len = header.emit(self.rest());
+        let pseudo = checksum::pseudo_v4(src, dst, ipv4::PROTOCOL_TCP, len as u32 + payload_len);
+        self.put_checksum(start + tcp::CHECKSUM_OFFSET, pseudo);
+        self.len += len;
+        start as u16
+    }
+
+    /// Writes a folded sum.
+    #[inline]
+    pub(crate) fn put_checksum(&mut self, at: usize, sum: u32) {
+        if let Some(field) = self.bytes.get_mut(at..at + 2) {
+            field.copy_from_slice(&checksum::fold(sum).to_be_bytes());
+        }
+    }
+
+    /// Appends bytes that the caller writes.
+    pub(crate) fn append(&mut self, emit: impl FnOnce(&mut [u8]) -> usize) {
+        self.len += emit(&mut self.bytes[self.len..]);
+    }
+}

@@ -1,0 +1,94 @@
+//! What the stack asks of its caller, and tells it.
+
+use core::net::SocketAddrV4;
+
+use sidecore_tcp::{CloseReason, IcmpKind};
+
+use crate::{ConnId, User};
+
+/// The stack's caller, as the stack sees it. Calls are statically dispatched and must not block.
+///
+/// A connection's life, as seen from here: `connect` of the stack, then [`connected`](Self::connected); or
+/// [`incoming`](Self::incoming). Then any number of [`room`](Self::room), [`store`](Self::store),
+/// [`readable`](Self::readable) and [`acknowledged`](Self::acknowledged). At last one [`closed`](Self::closed), after
+/// which the id is dead; none comes after `Stack::abort`, with which the id dies at once.
+pub trait Host {
+    /// Is there room for `len` bytes of payload? Asked before TCP sees a segment with payload; `in_order` says whether
+    /// it starts where the in-order data ends.
+    ///
+    /// If there is none, an in-order segment is dropped as if it had been lost, and of one out of order only the header
+    /// is processed.
+    fn room(&mut self, user: User, len: u32, in_order: bool) -> bool;
+
+    /// Store `len` bytes that start at byte `frame_offset` of the frame that is being handled; they belong at
+    /// `stream_offset`. They are not more than were asked [`room`](Self::room) for.
+    fn store(
+        &mut self,
+        user: User,
+        conn: ConnId,
+        frame_offset: u32,
+        len: u32,
+        stream_offset: u64,
+        in_order: bool,
+    );
+
+    /// As [`store`](Self::store), for a segment that came in IP fragments: the bytes are not in the frame.
+    fn store_bytes(
+        &mut self,
+        user: User,
+        conn: ConnId,
+        bytes: &[u8],
+        stream_offset: u64,
+        in_order: bool,
+    );
+
+    /// In-order data now ends at `receive_next`; with `fin`, the peer has ended its stream there. Called once for each
+    /// segment that moved it or brought the FIN, after its bytes were stored.
+    fn readable(&mut self, user: User, conn: ConnId, receive_next: u64, fin: bool);
+
+    /// The peer has acknowledged all bytes before `send_una`: they may be released.
+    fn acknowledged(&mut self, user: User, conn: ConnId, send_una: u64);
+
+    /// The handshake of a passive connection is complete. `listener` is the user of the listening socket; the answer is
+    /// the user for the new connection and the stream offset up to which it has receive buffer, or `None` to refuse
+    /// the connection, which is then reset and counted.
+    fn incoming(
+        &mut self,
+        listener: User,
+        conn: ConnId,
+        local: SocketAddrV4,
+        remote: SocketAddrV4,
+    ) -> Option<(User, u64)>;
+
+    /// The active open is done.
+    fn connected(&mut self, user: User, conn: ConnId);
+
+    /// The connection needs nothing more of its host, and the id is dead: it was reset, refused, timed out; or the host
+    /// had called `Stack::close`, and both sides ended their streams and everything was acknowledged.
+    ///
+    /// Without a `close` by the host, an orderly end is no reason for this call, however complete it is.
+    fn closed(&mut self, user: User, conn: ConnId, reason: CloseReason);
+
+    /// A datagram for a UDP socket: its `len` bytes start at byte `frame_offset` of the frame that is being handled.
+    fn datagram(
+        &mut self,
+        user: User,
+        frame_offset: u32,
+        len: u32,
+        from: SocketAddrV4,
+        to: SocketAddrV4,
+    );
+
+    /// As [`datagram`](Self::datagram), for one that came in IP fragments.
+    fn datagram_bytes(&mut self, user: User, bytes: &[u8], from: SocketAddrV4, to: SocketAddrV4);
+
+    /// The address of a next hop that `Stack::udp_send` had to wait for is known, or known to be unknowable: try again.
+    fn datagram_ready(&mut self, user: User) {
+        let _ = user;
+    }
+
+    /// An ICMP error came for a datagram that this UDP socket sent to `remote`.
+    fn icmp_error(&mut self, user: User, remote: SocketAddrV4, kind: IcmpKind) {
+        let _ = (user, remote, kind);
+    }
+}

@@ -1,0 +1,126 @@
+//! What there is, for people to look at.
+
+use core::net::SocketAddrV4;
+
+use sidecore_tcp::{Info, Instant};
+
+use crate::connections::{Owner, Slot, flag};
+use crate::counters::Counters;
+use crate::stack::Stack;
+use crate::{ConnId, ListenerId, UdpId, User};
+
+/// A connection, in any state.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ConnectionInfo {
+    /// Its present name.
+    pub id: ConnId,
+    /// To whom it belongs; [`DETACHED`](crate::DETACHED) if to the stack or (in SYN-RECEIVED) to a listener.
+    pub user: User,
+    /// Our address.
+    pub local: SocketAddrV4,
+    /// The peer's.
+    pub remote: SocketAddrV4,
+    /// What TCP says, its state included.
+    pub tcp: Info,
+}
+
+/// A listening socket.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ListenerInfo {
+    /// Its name.
+    pub id: ListenerId,
+    /// To whom it belongs.
+    pub user: User,
+    /// Where it listens.
+    pub local: SocketAddrV4,
+    /// Connections in SYN-RECEIVED.
+    pub syn_queue: u32,
+}
+
+/// A UDP socket.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct UdpInfo {
+    /// Its name.
+    pub id: UdpId,
+    /// To whom it belongs.
+    pub user: User,
+    /// Where it is bound.
+    pub local: SocketAddrV4,
+}
+
+impl Stack {
+    /// What was counted since the start.
+    pub fn counters(&self) -> &Counters {
+        &self.counters
+    }
+
+    /// All connections, in any state.
+    pub fn connections(&self) -> impl Iterator<Item = ConnectionInfo> + '_ {
+        self.connections.iter().map(|(index, slot)| ConnectionInfo {
+            id: self.connections.id(index),
+            user: slot.user,
+            local: slot.key.local(),
+            remote: slot.key.remote(),
+            tcp: slot.tcp.info(),
+        })
+    }
+
+    /// How many connections there are, in any state.
+    pub fn connection_count(&self) -> usize {
+        self.connections.len()
+    }
+
+    /// All listening sockets.
+    pub fn listeners(&self) -> impl Iterator<Item = ListenerInfo> + '_ {
+        self.listeners.iter().map(|(id, listener)| ListenerInfo {
+            id,
+            user: listener.user,
+            local: listener.local,
+            syn_queue: listener.syn_queue.len(),
+        })
+    }
+
+    /// All UDP sockets.
+    pub fn udp_sockets(&self) -> impl Iterator<Item = UdpInfo> + '_ {
+        self.udp.iter().map(|(id, socket)| UdpInfo {
+            id,
+            user: socket.user,
+            local: socket.local,
+        })
+    }
+
+    /// Whether all tables agree with each other. Slow; for tests.
+    pub fn is_consistent(&self) -> bool {
+        let queued = |loopback| {
+            let is_queued =
+                |slot: &Slot| slot.has(flag::QUEUED) && slot.has(flag::LOOPBACK) == loopback;
+            self.connections
+                .iter()
+                .filter(|(_, slot)| is_queued(slot))
+                .count()
+        };
+        let embryonic = self
+            .connections
+            .iter()
+            .filter(|(_, slot)| slot.owner == Owner::Listener);
+        self.connections.is_consistent()
+            && self.link_queue.len() as usize == queued(false)
+            && self.loopback_queue.len() as usize == queued(true)
+            && self
+                .listeners()
+                .map(|l| l.syn_queue as usize)
+                .sum::<usize>()
+                == embryonic.count()
+    }
+
+    /// When [`handle_timers`](Self::handle_timers) should be called, at the latest; perhaps earlier than it has something to
+    /// do. `None`: nothing is timed.
+    pub fn next_timeout(&self) -> Option<Instant> {
+        let others = [
+            self.neighbors.next_timeout(),
+            self.reassembly.next_timeout(),
+        ];
+        let others = others.into_iter().flatten();
+        others.chain(self.connections.next_timer()).min()
+    }
+}

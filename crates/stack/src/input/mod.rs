@@ -1,0 +1,286 @@
+//! Frames in: Ethernet and IPv4.
+
+use core::net::Ipv4Addr;
+
+use sidecore_tcp::Instant;
+use sidecore_wire::ethernet::{ETHERTYPE_ARP, ETHERTYPE_IPV4};
+use sidecore_wire::ipv4::{PROTOCOL_ICMP, PROTOCOL_TCP, PROTOCOL_UDP};
+use sidecore_wire::{EthernetHeader, Ipv4Header, ParseError, ethernet};
+
+use crate::address::Destination;
+use crate::control::Link;
+use crate::host::Host;
+use crate::reassembly::Progress;
+use crate::stack::Stack;
+
+/// What is known of a frame's transport checksum.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum RxChecksum {
+    /// Nothing: it is verified in software, for which all of the frame must be at hand.
+    #[default]
+    Unchecked,
+    /// The device vouches for it, or the frame never left this machine.
+    Valid,
+}
+
+/// What a frame's bytes do not say.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct FrameMeta {
+    /// The length of the whole frame, in bytes.
+    pub len: usize,
+    /// What is known of the transport checksum.
+    pub checksum: RxChecksum,
+    /// The frame comes from the loopback: it has no Ethernet header and starts with the IP header.
+    pub loopback: bool,
+}
+
+/// Where a packet's transport bytes are for the host.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Place {
+    /// In the frame that is being handled, from this byte on.
+    Frame(u32),
+    /// In the reassembly buffer.
+    Buffer,
+}
+
+/// An IPv4 packet for us, from its transport header on.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Packet<'a> {
+    pub(crate) src: Ipv4Addr,
+    pub(crate) dst: Ipv4Addr,
+    /// Transport header and payload: all of it, or of a loopback frame at least the header.
+    pub(crate) bytes: &'a [u8],
+    /// Length of transport header and payload.
+    pub(crate) len: usize,
+    /// The packet from its IP header on, for errors that quote it; `None` if it came in fragments.
+    pub(crate) quotable: Option<&'a [u8]>,
+    pub(crate) place: Place,
+    /// Where answers go.
+    pub(crate) link: Link,
+    /// The transport checksum needs no look.
+    pub(crate) verified: bool,
+    /// It was sent to all stations, in the Ethernet or in the IP header.
+    pub(crate) broadcast: bool,
+}
+
+/// An IP header's way here.
+#[derive(Clone, Copy)]
+struct Arrival {
+    link: Link,
+    /// Bytes of the frame before the IP header.
+    offset: usize,
+    verified: bool,
+    broadcast: bool,
+}
+
+impl Stack {
+    /// Handles one frame.
+    ///
+    /// `head` is the contiguous start of the frame: all of it for a device's frame, at least all headers for a loopback
+    /// frame. Offsets that the host is told count from its first byte. What is to be answered goes out with
+    /// [`transmit`](Self::transmit).
+    #[inline]
+    pub fn handle_frame<H: Host>(
+        &mut self,
+        now: Instant,
+        meta: &FrameMeta,
+        head: &[u8],
+        host: &mut H,
+    ) {
+        self.counters.frames_in += 1;
+        if meta.loopback {
+            self.counters.loopback_in += 1;
+            let arrival = Arrival {
+                link: Link::Loopback,
+                offset: 0,
+                verified: true,
+                broadcast: false,
+            };
+            return self.handle_ipv4(now, arrival, head, meta.len, host);
+        }
+        let Ok((ethernet, offset)) = EthernetHeader::parse(head) else {
+            self.counters.ethernet_malformed += 1;
+            return;
+        };
+        let broadcast = ethernet.dst.is_multicast();
+        if ethernet.dst != self.config.mac && !broadcast || !ethernet.src.is_unicast() {
+            self.counters.ethernet_other_station += 1;
+            return;
+        }
+        let packet = &head[offset..];
+        match ethernet.ethertype {
+            ETHERTYPE_IPV4 => {
+                let arrival = Arrival {
+                    link: Link::Station(ethernet.src),
+                    offset,
+                    verified: meta.checksum == RxChecksum::Valid,
+                    broadcast,
+                };
+                self.handle_ipv4(now, arrival, packet, packet.len(), host);
+            }
+            ETHERTYPE_ARP => self.handle_arp(now, packet, host),
+            _ => self.counters.ethernet_other_protocol += 1,
+        }
+    }
+
+    /// Touches what the frame's look-up will need, without waiting for it: for all frames of a burst before the first
+    /// is handled. Optional, and never wrong: it changes nothing.
+    #[inline]
+    pub fn prefetch(&self, head: &[u8]) {
+        let Some(packet) = head.get(ethernet::HEADER_LEN..) else {
+            return;
+        };
+        if let Some(key) = flow_of(packet) {
+            core::hint::black_box(self.connections.peek(&key));
+        }
+    }
+
+    /// `len` is that of the packet with its padding, of which `packet` is the start.
+    #[inline]
+    fn handle_ipv4<H: Host>(
+        &mut self,
+        now: Instant,
+        arrival: Arrival,
+        packet: &[u8],
+        len: usize,
+        host: &mut H,
+    ) {
+        let loopback = arrival.link == Link::Loopback;
+        let parsed = if loopback {
+            Ipv4Header::parse_quoted(packet).and_then(|(header, payload)| {
+                let fits = payload.end <= len;
+                fits.then_some((header, payload))
+                    .ok_or(ParseError::Truncated)
+            })
+        } else {
+            Ipv4Header::parse(packet)
+        };
+        let (header, payload) = match parsed {
+            Ok(parsed) => parsed,
+            Err(error) => return self.count_ip_error(error),
+        };
+        let Some(to_all) = self.admit(&header, loopback) else {
+            return;
+        };
+        let there = payload.start..payload.end.min(packet.len());
+        let Some(bytes) = packet.get(there) else {
+            self.counters.ip_malformed += 1;
+            return;
+        };
+        let packet = Packet {
+            src: header.src,
+            dst: header.dst,
+            bytes,
+            len: payload.len(),
+            quotable: packet.get(..payload.end.min(packet.len())),
+            place: Place::Frame((arrival.offset + payload.start) as u32),
+            link: arrival.link,
+            verified: arrival.verified,
+            broadcast: arrival.broadcast || to_all,
+        };
+        if header.is_fragment() {
+            return self.handle_fragment(now, &header, &packet, host);
+        }
+        self.handle_transport(now, header.protocol, &packet, host);
+    }
+
+    /// Whether the packet is for us and may come from where it says; `Some(true)` if it is for all stations.
+    #[inline]
+    fn admit(&mut self, header: &Ipv4Header, loopback: bool) -> Option<bool> {
+        if loopback {
+            let ours = self.addresses.is_local(header.dst) && self.addresses.is_local(header.src);
+            self.counters.ip_other_destination += u64::from(!ours);
+            return ours.then_some(false);
+        }
+        let destination = self.addresses.classify(header.dst);
+        if destination == Destination::Other {
+            self.counters.ip_other_destination += 1;
+            return None;
+        }
+        // RFC 1122 section 3.2.1.3: such addresses "MUST NOT appear" as a source; 127/8 "MUST NOT appear outside a host".
+        // Nor does anybody else have our own address.
+        let src = header.src;
+        if !self.addresses.is_unicast(src) || self.addresses.is_local(src) {
+            self.counters.ip_bad_source += 1;
+            return None;
+        }
+        Some(destination == Destination::Broadcast)
+    }
+
+    #[inline]
+    fn handle_transport<H: Host>(
+        &mut self,
+        now: Instant,
+        protocol: u8,
+        packet: &Packet<'_>,
+        host: &mut H,
+    ) {
+        match protocol {
+            PROTOCOL_TCP => self.handle_tcp(now, packet, host),
+            PROTOCOL_UDP => self.handle_udp(now, packet, host),
+            PROTOCOL_ICMP => self.handle_icmp(now, packet, host),
+            _ => self.counters.ip_other_protocol += 1,
+        }
+    }
+
+    #[cold]
+    fn handle_fragment<H: Host>(
+        &mut self,
+        now: Instant,
+        header: &Ipv4Header,
+        packet: &Packet<'_>,
+        host: &mut H,
+    ) {
+        self.counters.fragments_in += 1;
+        if packet.bytes.len() != packet.len {
+            // Our own loopback never cuts packets.
+            self.counters.reassembly_malformed += 1;
+            return;
+        }
+        let progress = self.reassembly.add(now, header, packet.bytes);
+        self.counters.reassembly_evicted = self.reassembly.evicted;
+        match progress {
+            Progress::Incomplete => {}
+            Progress::Malformed => self.counters.reassembly_malformed += 1,
+            Progress::Complete(buffer) => {
+                self.counters.reassembled += 1;
+                let (bytes, len) = self.reassembly.take(buffer);
+                let whole = Packet {
+                    bytes: bytes.get(..len).unwrap_or_default(),
+                    len,
+                    quotable: None,
+                    place: Place::Buffer,
+                    // What a device says of a checksum, it says of single fragments.
+                    verified: false,
+                    ..*packet
+                };
+                self.handle_transport(now, header.protocol, &whole, host);
+                self.reassembly.give_back(buffer, bytes);
+            }
+        }
+    }
+
+    #[cold]
+    fn count_ip_error(&mut self, error: ParseError) {
+        if error == ParseError::BadChecksum {
+            self.counters.ip_bad_checksum += 1;
+        } else {
+            self.counters.ip_malformed += 1;
+        }
+    }
+}
+
+/// The flow of a packet that looks like TCP without IP options.
+#[inline]
+fn flow_of(packet: &[u8]) -> Option<crate::flow::FlowKey> {
+    let h: &[u8; 24] = packet.first_chunk()?;
+    if h[0] != 0x45 || h[9] != PROTOCOL_TCP {
+        return None;
+    }
+    Some(crate::flow::FlowKey {
+        local_ip: Ipv4Addr::new(h[16], h[17], h[18], h[19]),
+        remote_ip: Ipv4Addr::new(h[12], h[13], h[14], h[15]),
+        local_port: u16::from_be_bytes([h[22], h[23]]),
+        remote_port: u16::from_be_bytes([h[20], h[21]]),
+    })
+}

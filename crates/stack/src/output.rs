@@ -1,0 +1,390 @@
+//! Frames out, at the end of a turn.
+
+use sidecore_tcp::{CloseReason, Instant, State, TxLimits, TxSegment};
+use sidecore_wire::ethernet::ETHERTYPE_ARP;
+use sidecore_wire::ipv4::{PROTOCOL_ICMP, PROTOCOL_TCP};
+use sidecore_wire::{ArpOperation, Ipv4Header, MacAddress, TcpHeader, UnscaledWindow, ipv4, tcp};
+
+use crate::DETACHED;
+use crate::arp::cache::Resolution;
+use crate::arp::request_packet;
+use crate::connections::{Owner, flag};
+use crate::control::{Control, Link};
+use crate::frame::HeaderBuffer;
+use crate::host::Host;
+use crate::sink::{FrameSink, SinkCaps, TxOffload, TxPayload};
+use crate::stack::Stack;
+
+/// Frames that one connection may send before the next one's turn comes.
+const QUANTUM: usize = 4;
+
+/// IP packets are at most this long, and so are super-segments; with all options.
+const MAX_SUPER_SEGMENT: u32 = u16::MAX as u32 - 20 - 60;
+
+/// What a connection did when its turn came.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Visit {
+    /// It has sent all that it may for now.
+    Done,
+    /// Others first.
+    QuantumUsed,
+    /// The sink is full.
+    NoRoom,
+    /// Its neighbour's link address is being asked for.
+    Waits,
+}
+
+impl Stack {
+    /// Sends what is due, up to `budget` frames: resets, ARP and ICMP first, then connection by connection. Returns how many
+    /// frames were sent.
+    ///
+    /// To be called at the end of each turn. Something may be left, for want of budget or of room in the sink: then
+    /// [`has_work`](Self::has_work) stays true. `out` is host and sink in one, since both usually need the same tables.
+    pub fn transmit<O: Host + FrameSink>(
+        &mut self,
+        now: Instant,
+        out: &mut O,
+        budget: usize,
+    ) -> usize {
+        self.turn = now;
+        if !self.has_work() {
+            return 0;
+        }
+        let caps = out.caps();
+        let mut left = budget;
+        self.transmit_control(out, &mut left);
+        // Neither way starves the other.
+        if !self.link_queue.is_empty() {
+            let reserved = if self.loopback_queue.is_empty() {
+                0
+            } else {
+                left / 2
+            };
+            let mut share = left - reserved;
+            self.transmit_queue(now, false, &caps, out, &mut share);
+            left = reserved + share;
+        }
+        self.transmit_queue(now, true, &caps, out, &mut left);
+        // Requests for link addresses that came up on the way.
+        self.transmit_control(out, &mut left);
+        self.counters.control_dropped = self.control.dropped();
+        self.counters.arp_evicted = self.neighbors.evicted;
+        let sent = budget - left;
+        self.counters.frames_out += sent as u64;
+        sent
+    }
+
+    /// Connections that may have something to send, each once.
+    fn transmit_queue<O: Host + FrameSink>(
+        &mut self,
+        now: Instant,
+        loopback: bool,
+        caps: &SinkCaps,
+        out: &mut O,
+        left: &mut usize,
+    ) {
+        // With nothing in the way every connection is visited; those that come back have their next turn then.
+        while *left > 0 && out.has_room(loopback) {
+            let queue = if loopback {
+                &mut self.loopback_queue
+            } else {
+                &mut self.link_queue
+            };
+            let Some(index) = queue.pop_front(self.connections.slots()) else {
+                break;
+            };
+            self.connections[index].flags &= !flag::QUEUED;
+            match self.visit(now, index, caps, out, left) {
+                Visit::Done => self.settle(index, out),
+                Visit::Waits => self.connections.arm(index),
+                Visit::QuantumUsed | Visit::NoRoom => self.touch(index),
+            }
+        }
+    }
+
+    /// Lets one connection send.
+    #[inline]
+    fn visit<O: Host + FrameSink>(
+        &mut self,
+        now: Instant,
+        index: u32,
+        caps: &SinkCaps,
+        out: &mut O,
+        left: &mut usize,
+    ) -> Visit {
+        let slot = &self.connections[index];
+        if !slot.tcp.wants_transmit() {
+            return Visit::Done;
+        }
+        let loopback = slot.has(flag::LOOPBACK);
+        let link = match self.link_of(now, index) {
+            Ok(link) => link,
+            Err(visit) => return visit,
+        };
+        if link.is_none() {
+            return self.discard(now, index, out);
+        }
+        let limits = TxLimits {
+            max_segments_bytes: if loopback {
+                0
+            } else {
+                caps.tso_max.min(MAX_SUPER_SEGMENT)
+            },
+        };
+        let mut quantum = QUANTUM.min(*left);
+        while quantum > 0 {
+            if !out.has_room(loopback) {
+                return Visit::NoRoom;
+            }
+            let slot = &mut self.connections[index];
+            let Some(segment) = slot.tcp.poll_transmit(now, &limits, &mut self.ranges) else {
+                return Visit::Done;
+            };
+            self.send_segment(index, link.unwrap_or(Link::Loopback), segment, out);
+            quantum -= 1;
+            *left -= 1;
+        }
+        Visit::QuantumUsed
+    }
+
+    /// Where a connection's frames go; `Ok(None)` if there is no way at present.
+    #[inline]
+    fn link_of(&mut self, now: Instant, index: u32) -> Result<Option<Link>, Visit> {
+        let slot = &self.connections[index];
+        if slot.has(flag::LOOPBACK) {
+            return Ok(Some(Link::Loopback));
+        }
+        let (control, addresses, mac) = (&mut self.control, &self.addresses, self.config.mac);
+        let resolution = self
+            .neighbors
+            .resolve(now, slot.next_hop, slot.neighbor, |request| {
+                control.push(request_packet(request, mac, addresses));
+            });
+        match resolution {
+            Resolution::Known(place, station) => {
+                self.connections[index].neighbor = place;
+                Ok(Some(Link::Station(station)))
+            }
+            Resolution::Pending(place) => {
+                let slot = &mut self.connections[index];
+                slot.neighbor = place;
+                slot.flags |= flag::WAITING;
+                let waiting = &mut self.neighbors.entry_mut(place).waiting;
+                waiting.push_back(self.connections.slots(), index);
+                Err(Visit::Waits)
+            }
+            Resolution::Unreachable => Ok(None),
+        }
+    }
+
+    /// The neighbour does not answer: what the connection sends is lost, so that its own timers decide how long it lasts.
+    #[cold]
+    fn discard<O: Host>(&mut self, now: Instant, index: u32, out: &mut O) -> Visit {
+        let slot = &mut self.connections[index];
+        if slot.tcp.state() == State::SynSent && slot.owner == Owner::Host {
+            slot.tcp.abort(now);
+            self.ended(index, CloseReason::Unreachable, out);
+            return Visit::Done;
+        }
+        let limits = TxLimits::default();
+        for _ in 0..QUANTUM {
+            if slot
+                .tcp
+                .poll_transmit(now, &limits, &mut self.ranges)
+                .is_none()
+            {
+                return Visit::Done;
+            }
+            self.counters.no_neighbor += 1;
+        }
+        Visit::QuantumUsed
+    }
+
+    #[inline]
+    fn send_segment<O: FrameSink>(
+        &mut self,
+        index: u32,
+        link: Link,
+        segment: TxSegment,
+        out: &mut O,
+    ) {
+        let slot = &self.connections[index];
+        let key = &slot.key;
+        let TxSegment {
+            mut header,
+            payload,
+            segment_size,
+            retransmission,
+        } = segment;
+        let len = payload.end.saturating_sub(payload.start) as u32;
+        header.src_port = key.local_port;
+        header.dst_port = key.remote_port;
+        let mut buffer = HeaderBuffer::new();
+        let ip = Ipv4Header::new(key.local_ip, key.remote_ip, PROTOCOL_TCP);
+        buffer.ipv4(link, self.config.mac, &ip, header.len() + len as usize);
+        let start = buffer.tcp(key.local_ip, key.remote_ip, &header, len);
+        let offload = TxOffload {
+            checksum: Some((start, tcp::CHECKSUM_OFFSET as u16)),
+            segment_size: if len > u32::from(segment_size) {
+                segment_size
+            } else {
+                0
+            },
+            loopback: link == Link::Loopback,
+            header_len: buffer.len() as u16,
+        };
+        let user = slot.user;
+        debug_assert!(len == 0 || user != DETACHED, "data of nobody");
+        let payload = match len {
+            0 => TxPayload::None,
+            len => TxPayload::Stream {
+                user,
+                start: payload.start,
+                len,
+            },
+        };
+        out.send(buffer.bytes(), payload, &offload);
+        self.counters.tcp_segments_out += 1;
+        self.counters.tcp_retransmissions += u64::from(retransmission);
+        self.counters.tcp_bytes_out += u64::from(len);
+        self.counters.loopback_out += u64::from(offload.loopback);
+    }
+
+    /// Resets, ARP packets, ICMP messages.
+    fn transmit_control<O: FrameSink>(&mut self, out: &mut O, left: &mut usize) {
+        while let Some(packet) = self.control.front() {
+            if *left == 0 || !out.has_room(packet.is_loopback()) {
+                return;
+            }
+            match packet {
+                Control::Arp { to, packet } => {
+                    match packet.operation {
+                        ArpOperation::Request => self.counters.arp_requests_out += 1,
+                        ArpOperation::Reply => self.counters.arp_replies_out += 1,
+                    }
+                    send_arp(self.config.mac, to, |buf| packet.emit(buf), out);
+                    *left -= 1;
+                }
+                Control::Reset { .. } => {
+                    self.send_reset(packet, out);
+                    *left -= 1;
+                }
+                Control::Icmp { .. } => {
+                    if !self.send_icmp(packet, out, left) {
+                        return;
+                    }
+                }
+            }
+            self.counters.loopback_out += u64::from(packet.is_loopback());
+            self.control.pop();
+        }
+    }
+
+    fn send_reset<O: FrameSink>(&mut self, packet: Control, out: &mut O) {
+        let Control::Reset {
+            link,
+            src,
+            dst,
+            src_port,
+            dst_port,
+            seq,
+            ack,
+            flags,
+        } = packet
+        else {
+            return;
+        };
+        let header = TcpHeader {
+            src_port,
+            dst_port,
+            seq,
+            ack,
+            flags,
+            window: UnscaledWindow(0),
+            ..TcpHeader::default()
+        };
+        let mut buffer = HeaderBuffer::new();
+        let ip = Ipv4Header::new(src, dst, PROTOCOL_TCP);
+        buffer.ipv4(link, self.config.mac, &ip, header.len());
+        let start = buffer.tcp(src, dst, &header, 0);
+        let offload = TxOffload {
+            checksum: Some((start, tcp::CHECKSUM_OFFSET as u16)),
+            segment_size: 0,
+            loopback: link == Link::Loopback,
+            header_len: buffer.len() as u16,
+        };
+        out.send(buffer.bytes(), TxPayload::None, &offload);
+        self.counters.tcp_segments_out += 1;
+    }
+
+    /// Sends an ICMP message, in fragments if it is longer than the MTU; false if there was no room for all of it.
+    fn send_icmp<O: FrameSink>(&mut self, packet: Control, out: &mut O, left: &mut usize) -> bool {
+        let Control::Icmp {
+            link,
+            src,
+            dst,
+            start,
+            len,
+        } = packet
+        else {
+            return true;
+        };
+        let loopback = link == Link::Loopback;
+        let mtu = usize::from(if loopback {
+            self.config.loopback_mtu
+        } else {
+            self.config.mtu
+        });
+        let message = self.control.message(start, len);
+        let most = mtu.saturating_sub(ipv4::MIN_HEADER_LEN);
+        let fragmented = message.len() > most;
+        let piece_len = if fragmented {
+            (most & !7).max(8)
+        } else {
+            message.len().max(1)
+        };
+        if fragmented {
+            self.ip_ident = self.ip_ident.wrapping_add(1);
+        }
+        let pieces = message.len().div_ceil(piece_len);
+        for (number, piece) in message.chunks(piece_len).enumerate() {
+            // A message of which the rest finds no room is lost, as any packet may be; ICMP is not worth more.
+            if *left == 0 || !out.has_room(loopback) {
+                break;
+            }
+            let mut ip = Ipv4Header::new(src, dst, PROTOCOL_ICMP);
+            if fragmented {
+                ip.dont_fragment = false;
+                ip.ident = self.ip_ident;
+                ip.fragment_offset = (number * piece_len) as u16;
+                ip.more_fragments = number + 1 < pieces;
+            }
+            let mut buffer = HeaderBuffer::new();
+            buffer.ipv4(link, self.config.mac, &ip, piece.len());
+            let offload = TxOffload {
+                loopback,
+                header_len: buffer.len() as u16,
+                ..TxOffload::default()
+            };
+            out.send(buffer.bytes(), TxPayload::Bytes(piece), &offload);
+            *left -= 1;
+        }
+        true
+    }
+}
+
+fn send_arp<O: FrameSink>(
+    mac: MacAddress,
+    to: MacAddress,
+    emit: impl FnOnce(&mut [u8]) -> usize,
+    out: &mut O,
+) {
+    let mut buffer = HeaderBuffer::new();
+    buffer.ethernet(mac, to, ETHERTYPE_ARP);
+    buffer.append(emit);
+    let offload = TxOffload {
+        header_len: buffer.len() as u16,
+        ..TxOffload::default()
+    };
+    out.send(buffer.bytes(), TxPayload::None, &offload);
+}

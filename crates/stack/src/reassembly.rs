@@ -1,0 +1,224 @@
+//! Reassembly of IP fragments (RFC 791 section 3.2, RFC 1122 section 3.3.2; overlaps as in RFC 5722).
+//!
+//! A fixed number of buffers of the largest datagram's size, each with a bitmap of the 8-byte blocks that are there. What
+//! hostile fragments can do is to push out other incomplete datagrams, and no more.
+
+use core::net::Ipv4Addr;
+use core::ops::Range;
+
+use sidecore_tcp::Instant;
+use sidecore_wire::Ipv4Header;
+
+use crate::config::ReassemblyConfig;
+
+/// Offsets of fragments count in blocks of so many bytes.
+const BLOCK: usize = 8;
+/// Payload of the largest datagram.
+const MAX_PAYLOAD: usize = u16::MAX as usize - 20;
+const BLOCKS: usize = MAX_PAYLOAD.div_ceil(BLOCK);
+const WORDS: usize = BLOCKS.div_ceil(64);
+
+/// Which datagram a fragment belongs to (RFC 791: source, destination, protocol, identification).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Key {
+    src: Ipv4Addr,
+    dst: Ipv4Addr,
+    protocol: u8,
+    ident: u16,
+}
+
+#[derive(Debug)]
+struct Partial {
+    key: Key,
+    /// Not in use: never.
+    deadline: Instant,
+    in_use: bool,
+    /// Bytes received.
+    received: usize,
+    /// Length, once the last fragment came.
+    total: Option<usize>,
+    /// The end of what lies furthest.
+    furthest: usize,
+    blocks: Box<[u64; WORDS]>,
+    bytes: Box<[u8]>,
+}
+
+/// What a fragment did.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Progress {
+    /// More are needed.
+    Incomplete,
+    /// The datagram in this buffer is complete: read it with [`Reassembly::take`].
+    Complete(usize),
+    /// Dropped, with all of its datagram if it contradicts what was there.
+    Malformed,
+}
+
+#[derive(Debug)]
+pub(crate) struct Reassembly {
+    partials: Vec<Partial>,
+    config: ReassemblyConfig,
+    /// Incomplete datagrams that gave way to newer ones.
+    pub(crate) evicted: u64,
+}
+
+impl Reassembly {
+    pub(crate) fn new(config: ReassemblyConfig) -> Self {
+        Self {
+            partials: Vec::with_capacity(config.datagrams),
+            config,
+            evicted: 0,
+        }
+    }
+
+    /// A fragment came.
+    pub(crate) fn add(&mut self, now: Instant, header: &Ipv4Header, payload: &[u8]) -> Progress {
+        let start = usize::from(header.fragment_offset);
+        let end = start + payload.len();
+        let ragged = header.more_fragments && !payload.len().is_multiple_of(BLOCK);
+        if ragged || payload.is_empty() || end > MAX_PAYLOAD || self.config.datagrams == 0 {
+            return Progress::Malformed;
+        }
+        let key = Key {
+            src: header.src,
+            dst: header.dst,
+            protocol: header.protocol,
+            ident: header.ident,
+        };
+        let buffer = self.buffer_for(now, key);
+        let partial = &mut self.partials[buffer];
+        match partial.add(start..end, payload, !header.more_fragments) {
+            Ok(()) if partial.total == Some(partial.received) => Progress::Complete(buffer),
+            Ok(()) => Progress::Incomplete,
+            Err(Contradiction) => {
+                partial.in_use = false;
+                Progress::Malformed
+            }
+        }
+    }
+
+    /// Takes a complete datagram's payload out; [`give_back`](Self::give_back) the buffer afterwards.
+    pub(crate) fn take(&mut self, buffer: usize) -> (Box<[u8]>, usize) {
+        let partial = &mut self.partials[buffer];
+        partial.in_use = false;
+        let total = partial.total.unwrap_or(0);
+        (core::mem::take(&mut partial.bytes), total)
+    }
+
+    /// Gives back what [`take`](Self::take) took.
+    pub(crate) fn give_back(&mut self, buffer: usize, bytes: Box<[u8]>) {
+        self.partials[buffer].bytes = bytes;
+    }
+
+    /// Drops what is too old; returns how many that were.
+    pub(crate) fn expire(&mut self, now: Instant) -> u64 {
+        let mut expired = 0;
+        for partial in &mut self.partials {
+            if partial.in_use && partial.deadline <= now {
+                partial.in_use = false;
+                expired += 1;
+            }
+        }
+        expired
+    }
+
+    /// When [`expire`](Self::expire) has something to do.
+    pub(crate) fn next_timeout(&self) -> Option<Instant> {
+        let used = self.partials.iter().filter(|partial| partial.in_use);
+        used.map(|partial| partial.deadline).min()
+    }
+
+    /// The buffer of this datagram: the one it has, a free one, a new one, or that of the oldest.
+    fn buffer_for(&mut self, now: Instant, key: Key) -> usize {
+        let has = |p: &Partial| p.in_use && p.key == key && p.deadline > now;
+        if let Some(buffer) = self.partials.iter().position(has) {
+            return buffer;
+        }
+        let deadline = now + self.config.timeout;
+        let buffer = match self.partials.iter().position(|p| !p.in_use) {
+            Some(buffer) => buffer,
+            None if self.partials.len() < self.config.datagrams => {
+                self.partials.push(Partial::new());
+                self.partials.len() - 1
+            }
+            None => {
+                self.evicted += 1;
+                let oldest = self.partials.iter().enumerate();
+                oldest
+                    .min_by_key(|(_, partial)| partial.deadline)
+                    .map_or(0, |(buffer, _)| buffer)
+            }
+        };
+        self.partials[buffer].begin(key, deadline);
+        buffer
+    }
+}
+
+/// A fragment does not fit what came before.
+#[derive(Debug)]
+struct Contradiction;
+
+impl Partial {
+    fn new() -> Self {
+        Self {
+            key: Key {
+                src: Ipv4Addr::UNSPECIFIED,
+                dst: Ipv4Addr::UNSPECIFIED,
+                protocol: 0,
+                ident: 0,
+            },
+            deadline: Instant::NEVER,
+            in_use: false,
+            received: 0,
+            total: None,
+            furthest: 0,
+            blocks: Box::new([0; WORDS]),
+            bytes: vec![0; MAX_PAYLOAD].into_boxed_slice(),
+        }
+    }
+
+    fn begin(&mut self, key: Key, deadline: Instant) {
+        self.key = key;
+        self.deadline = deadline;
+        self.in_use = true;
+        self.received = 0;
+        self.total = None;
+        self.furthest = 0;
+        self.blocks.fill(0);
+    }
+
+    fn add(&mut self, at: Range<usize>, payload: &[u8], last: bool) -> Result<(), Contradiction> {
+        let known_end = if last { Some(at.end) } else { self.total };
+        let end_moves = last && self.total.is_some_and(|total| total != at.end);
+        let beyond = known_end.is_some_and(|total| at.end > total || self.furthest > total);
+        if end_moves || beyond {
+            return Err(Contradiction);
+        }
+        let blocks = at.start / BLOCK..at.end.div_ceil(BLOCK);
+        let there = blocks.clone().filter(|block| self.has(*block)).count();
+        let stored = self.bytes.get_mut(at.clone()).ok_or(Contradiction)?;
+        if there == blocks.len() && stored == payload {
+            // A duplicate that the network made is no overlap.
+            return Ok(());
+        }
+        if there > 0 {
+            // RFC 5722: "the entire datagram … MUST be silently discarded".
+            return Err(Contradiction);
+        }
+        stored.copy_from_slice(payload);
+        for block in blocks {
+            self.blocks[block / 64] |= 1 << (block % 64);
+        }
+        self.received += payload.len();
+        self.furthest = self.furthest.max(at.end);
+        self.total = known_end;
+        Ok(())
+    }
+
+    fn has(&self, block: usize) -> bool {
+        self.blocks[block / 64] & (1 << (block % 64)) != 0
+    }
+}
+
+#[cfg(test)]
+mod tests;

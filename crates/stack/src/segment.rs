@@ -1,0 +1,341 @@
+//! A TCP segment finds its connection; what comes of it is told to the host.
+
+use sidecore_tcp::{CloseReason, DropReason, Instant, Outcome, RxRange, State, reset_for};
+use sidecore_wire::{TcpFlags, TcpHeader, tcp};
+
+use crate::connections::{Owner, flag};
+use crate::control::Control;
+use crate::flow::FlowKey;
+use crate::host::Host;
+use crate::input::{Packet, Place};
+use crate::stack::Stack;
+
+/// Where a segment's payload is.
+#[derive(Clone, Copy)]
+struct Payload<'a> {
+    place: Place,
+    bytes: &'a [u8],
+    len: u32,
+}
+
+impl Stack {
+    /// A TCP packet for one of our addresses.
+    #[inline]
+    pub(crate) fn handle_tcp<H: Host>(&mut self, now: Instant, packet: &Packet<'_>, host: &mut H) {
+        let Ok((header, data_offset)) = TcpHeader::parse(packet.bytes) else {
+            self.counters.tcp_malformed += 1;
+            return;
+        };
+        if !packet.verified && !tcp::verify_checksum_v4(packet.src, packet.dst, packet.bytes) {
+            self.counters.tcp_bad_checksum += 1;
+            return;
+        }
+        if packet.broadcast {
+            // RFC 9293 MUST-57: "a TCP implementation MUST silently discard an incoming SYN segment that is addressed to
+            // a broadcast or multicast address"; no other segment can belong to a connection.
+            self.counters.tcp_to_nowhere += 1;
+            return;
+        }
+        let payload = Payload {
+            place: match packet.place {
+                Place::Frame(start) => Place::Frame(start + data_offset as u32),
+                Place::Buffer => Place::Buffer,
+            },
+            bytes: packet.bytes.get(data_offset..).unwrap_or_default(),
+            len: packet.len.saturating_sub(data_offset) as u32,
+        };
+        let key = FlowKey {
+            local_ip: packet.dst,
+            remote_ip: packet.src,
+            local_port: header.dst_port,
+            remote_port: header.src_port,
+        };
+        match self.connections.find(&key) {
+            Some(index) => self.segment_arrives(now, index, &header, payload, packet, host),
+            None => self.segment_for_nobody(now, &header, payload.len, packet),
+        }
+    }
+
+    #[inline]
+    fn segment_arrives<H: Host>(
+        &mut self,
+        now: Instant,
+        index: u32,
+        header: &TcpHeader,
+        payload: Payload<'_>,
+        packet: &Packet<'_>,
+        host: &mut H,
+    ) {
+        self.counters.tcp_segments_in += 1;
+        let slot = &mut self.connections[index];
+        let mut out_of_order_room = true;
+        if payload.len > 0
+            && let Some(in_order) = slot.accepts(header.seq, payload.len)
+        {
+            let room = match slot.owner {
+                Owner::Host => host.room(slot.user, payload.len, in_order),
+                // No host knows it yet: what completes the handshake may bring data, nothing is kept out of order.
+                Owner::Listener => in_order,
+                // TCP answers with a reset.
+                Owner::Closed | Owner::Stack | Owner::Free => true,
+            };
+            if in_order && !room {
+                self.counters.tcp_no_room += 1;
+                return;
+            }
+            out_of_order_room = room;
+        }
+        if header.flags.contains(TcpFlags::SYN) && slot.tcp.state() == State::SynSent {
+            slot.irs = header.seq;
+        }
+        let outcome = slot.tcp.handle_segment(
+            now,
+            header,
+            payload.len,
+            out_of_order_room,
+            &mut self.ranges,
+        );
+        if is_rare(&outcome) {
+            return self.rare_outcome(now, index, outcome, header, payload, packet, host);
+        }
+        self.common_outcome(index, &outcome, payload, host);
+        self.touch(index);
+    }
+
+    /// What most segments bring: acknowledgments and data.
+    #[inline]
+    fn common_outcome<H: Host>(
+        &mut self,
+        index: u32,
+        outcome: &Outcome,
+        payload: Payload<'_>,
+        host: &mut H,
+    ) {
+        let slot = &self.connections[index];
+        if !matches!(slot.owner, Owner::Host | Owner::Closed) {
+            return;
+        }
+        let (user, id) = (slot.user, self.connections.id(index));
+        if outcome.acked {
+            host.acknowledged(user, id, slot.tcp.send_una());
+        }
+        let mut in_order = outcome.fin;
+        if let Some(range) = outcome.accept {
+            let RxRange {
+                len, stream_offset, ..
+            } = range;
+            match payload.place {
+                Place::Frame(start) => {
+                    let offset = start + range.payload_offset;
+                    host.store(user, id, offset, len, stream_offset, range.in_order);
+                }
+                Place::Buffer => {
+                    let start = range.payload_offset as usize;
+                    let bytes = payload.bytes.get(start..start + len as usize);
+                    let bytes = bytes.unwrap_or_default();
+                    host.store_bytes(user, id, bytes, stream_offset, range.in_order);
+                }
+            }
+            in_order |= range.in_order;
+            self.counters.tcp_bytes_in += u64::from(len);
+            self.counters.tcp_out_of_order += u64::from(!range.in_order);
+        }
+        if in_order {
+            let receive_next = self.connections[index].tcp.receive_next();
+            host.readable(user, id, receive_next, outcome.fin);
+        }
+    }
+
+    /// A segment that was dropped, or that changed the connection's state.
+    #[cold]
+    #[allow(
+        clippy::too_many_arguments,
+        reason = "a segment and all that belongs to it"
+    )]
+    fn rare_outcome<H: Host>(
+        &mut self,
+        now: Instant,
+        index: u32,
+        outcome: Outcome,
+        header: &TcpHeader,
+        payload: Payload<'_>,
+        packet: &Packet<'_>,
+        host: &mut H,
+    ) {
+        if let Some(reason) = outcome.dropped {
+            self.count_drop(reason);
+        }
+        if outcome.respawn {
+            return self.respawn(now, index, header, payload.len, packet);
+        }
+        if outcome.established && !self.established(now, index, host) {
+            return;
+        }
+        self.common_outcome(index, &outcome, payload, host);
+        if let Some(reason) = outcome.closed {
+            self.ended(index, reason, host);
+        }
+        self.touch(index);
+    }
+
+    /// The handshake is complete; false if the host does not want the connection.
+    fn established<H: Host>(&mut self, now: Instant, index: u32, host: &mut H) -> bool {
+        let slot = &self.connections[index];
+        let id = self.connections.id(index);
+        if slot.owner != Owner::Listener {
+            self.counters.active_established += 1;
+            if slot.owner == Owner::Host {
+                host.connected(slot.user, id);
+            }
+            return true;
+        }
+        let (local, remote) = (slot.key.local(), slot.key.remote());
+        let listener = self.leave_listener(index);
+        let accepted = listener.and_then(|user| host.incoming(user, id, local, remote));
+        let slot = &mut self.connections[index];
+        match accepted {
+            Some((user, receive_limit)) => {
+                slot.owner = Owner::Host;
+                slot.user = user;
+                slot.tcp.set_receive_limit(receive_limit);
+                self.counters.passive_established += 1;
+                true
+            }
+            None => {
+                self.counters.incoming_refused += 1;
+                slot.tcp.abort(now);
+                self.connections.detach(index);
+                self.touch(index);
+                false
+            }
+        }
+    }
+
+    /// TCP is done with a connection.
+    pub(crate) fn ended<H: Host>(&mut self, index: u32, reason: CloseReason, host: &mut H) {
+        match reason {
+            CloseReason::Reset | CloseReason::Refused => self.counters.resets_in += 1,
+            CloseReason::TimedOut | CloseReason::Unreachable => self.counters.timed_out += 1,
+            CloseReason::Normal | CloseReason::Aborted => {}
+        }
+        self.counters.connections_ended += 1;
+        let slot = &self.connections[index];
+        let (user, id) = (slot.user, self.connections.id(index));
+        match slot.owner {
+            Owner::Host if reason == CloseReason::Normal => {
+                // The host has not closed it yet and may still ask about it; others may have its addresses.
+                self.connections.finish(index);
+                return;
+            }
+            Owner::Host | Owner::Closed => host.closed(user, id, reason),
+            Owner::Listener => {
+                self.leave_listener(index);
+            }
+            Owner::Stack | Owner::Free => {}
+        }
+        self.connections.detach(index);
+    }
+
+    /// A new SYN for a connection in TIME-WAIT: it gives way to a fresh one.
+    fn respawn(
+        &mut self,
+        now: Instant,
+        index: u32,
+        header: &TcpHeader,
+        payload_len: u32,
+        packet: &Packet<'_>,
+    ) {
+        if self.connections[index].owner == Owner::Stack {
+            self.free(index);
+        } else {
+            // The host still has an id for it; only its addresses are free.
+            self.connections.finish(index);
+        }
+        self.counters.time_wait_reused += 1;
+        self.segment_for_nobody(now, header, payload_len, packet);
+    }
+
+    /// A segment for which there is no connection: a SYN for a listener, or one to be reset.
+    #[cold]
+    fn segment_for_nobody(
+        &mut self,
+        now: Instant,
+        header: &TcpHeader,
+        payload_len: u32,
+        packet: &Packet<'_>,
+    ) {
+        // RFC 9293 section 3.10.7.2: a listener ignores RST, answers ACK with a reset, and takes SYN.
+        let others = TcpFlags::ACK | TcpFlags::RST;
+        if header.flags.contains(TcpFlags::SYN)
+            && !header.flags.intersects(others)
+            && self.syn_arrives(now, header, packet)
+        {
+            return;
+        }
+        self.counters.tcp_to_nowhere += 1;
+        if let Some(reset) = reset_for(header, payload_len) {
+            let reset = Control::reset(packet.link, packet.dst, packet.src, &reset);
+            self.counters.tcp_resets_out += u64::from(self.push_control(reset));
+        }
+    }
+
+    #[cold]
+    fn count_drop(&mut self, reason: DropReason) {
+        let counter = match reason {
+            DropReason::Paws => &mut self.counters.tcp_dropped_paws,
+            DropReason::OutOfWindow => &mut self.counters.tcp_dropped_out_of_window,
+            DropReason::Duplicate => &mut self.counters.tcp_dropped_duplicate,
+            DropReason::BadAck | DropReason::NoAck => &mut self.counters.tcp_dropped_bad_ack,
+            DropReason::UnexpectedSyn | DropReason::BadReset => {
+                &mut self.counters.tcp_dropped_suspicious
+            }
+            DropReason::NoRanges => &mut self.counters.tcp_dropped_no_ranges,
+            DropReason::NoRoom => &mut self.counters.tcp_dropped_no_room,
+            DropReason::Closed | DropReason::AfterFin | DropReason::AfterClose => {
+                &mut self.counters.tcp_dropped_after_end
+            }
+        };
+        *counter += 1;
+    }
+
+    /// What is left to be told of a connection that has sent all that was due: to be called after each such time.
+    #[inline]
+    pub(crate) fn settle<H: Host>(&mut self, index: u32, host: &mut H) {
+        let slot = &self.connections[index];
+        match slot.tcp.state() {
+            State::TimeWait | State::Closed => self.settle_end(index, host),
+            _ => self.connections.arm(index),
+        }
+    }
+
+    #[cold]
+    fn settle_end<H: Host>(&mut self, index: u32, host: &mut H) {
+        let slot = &self.connections[index];
+        let closed = slot.tcp.state() == State::Closed;
+        if slot.owner == Owner::Closed {
+            // TIME-WAIT needs nothing of the host, and what the host closes after the end has ended in all order. A
+            // connection closed before there was one was aborted.
+            let orderly = !closed || slot.has(flag::FINISHED);
+            let reason = if orderly {
+                CloseReason::Normal
+            } else {
+                CloseReason::Aborted
+            };
+            let (user, id) = (slot.user, self.connections.id(index));
+            host.closed(user, id, reason);
+            self.connections.detach(index);
+        }
+        if self.connections[index].owner == Owner::Stack {
+            if closed {
+                return self.free(index);
+            }
+            self.connections.enter_time_wait(index);
+        }
+        self.connections.arm(index);
+    }
+}
+
+#[inline]
+fn is_rare(outcome: &Outcome) -> bool {
+    outcome.established || outcome.respawn || outcome.closed.is_some() || outcome.dropped.is_some()
+}

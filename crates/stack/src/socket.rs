@@ -1,0 +1,266 @@
+//! What the caller asks of TCP connections.
+
+use core::net::{Ipv4Addr, SocketAddrV4};
+use core::time::Duration;
+
+use sidecore_tcp::{Connection, Instant, State, initial_sequence_number};
+use sidecore_wire::SeqNumber;
+
+use crate::address::Route;
+use crate::config::{SocketOption, SocketOptions};
+use crate::connections::{NewConnection, Owner, flag};
+use crate::error::StackError;
+use crate::flow::FlowKey;
+use crate::list::NIL;
+use crate::stack::Stack;
+use crate::{ConnId, User};
+
+impl Stack {
+    /// Opens a connection to `remote`; [`connected`](crate::Host::connected) or [`closed`](crate::Host::closed) follows.
+    ///
+    /// `local` may leave address (0.0.0.0) and port (0) open; `None` leaves both. The port is then chosen as in RFC 6056
+    /// section 3.3.3. Until more is granted by [`set_receive_limit`](Self::set_receive_limit), there are
+    /// [`SocketOptions::receive_window`] bytes of receive buffer.
+    ///
+    /// # Errors
+    /// [`StackError::InvalidAddress`], [`StackError::AddressNotAvailable`], [`StackError::Unreachable`],
+    /// [`StackError::AddressInUse`] (also if no ephemeral port is free), [`StackError::Full`].
+    pub fn connect(
+        &mut self,
+        now: Instant,
+        local: Option<SocketAddrV4>,
+        remote: SocketAddrV4,
+        options: &SocketOptions,
+        user: User,
+    ) -> Result<ConnId, StackError> {
+        // A destination of 0.0.0.0 means this host, as with Linux.
+        let remote = match *remote.ip() {
+            ip if ip.is_unspecified() => SocketAddrV4::new(Ipv4Addr::LOCALHOST, remote.port()),
+            _ => remote,
+        };
+        if remote.port() == 0 {
+            return Err(StackError::InvalidAddress);
+        }
+        let next_hop = match self.addresses.route(*remote.ip()) {
+            Some(Route::Local) => None,
+            Some(Route::Link(next_hop)) => Some(next_hop),
+            Some(Route::Broadcast) => return Err(StackError::InvalidAddress),
+            None if self.addresses.is_unicast(*remote.ip()) => return Err(StackError::Unreachable),
+            None => return Err(StackError::InvalidAddress),
+        };
+        let local = self.local_for_connect(now, local, remote, next_hop.is_none())?;
+        if !self.make_room() {
+            return Err(StackError::Full);
+        }
+        let config = self.tcp_config(options, local, remote, next_hop.is_none());
+        let iss = initial_sequence_number(&self.keys.sequence, now, local, remote);
+        let mut tcp = Connection::connect(now, &config, iss);
+        tcp.set_receive_limit(u64::from(options.receive_window));
+        let inserted = self.connections.insert(NewConnection {
+            key: FlowKey::new(local, remote),
+            owner: Owner::Host,
+            user,
+            irs: SeqNumber(0),
+            next_hop,
+            listener: NIL,
+            tcp,
+        });
+        let index = inserted.ok_or(StackError::Full)?;
+        self.counters.active_opens += 1;
+        self.touch(index);
+        Ok(self.connections.id(index))
+    }
+
+    /// The local address of an active open. A connection in TIME-WAIT that it replaces is forgotten.
+    fn local_for_connect(
+        &mut self,
+        now: Instant,
+        local: Option<SocketAddrV4>,
+        remote: SocketAddrV4,
+        loopback: bool,
+    ) -> Result<SocketAddrV4, StackError> {
+        let local = local.unwrap_or(SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 0));
+        let ip = match *local.ip() {
+            ip if ip.is_unspecified() => self.addresses.source_for(*remote.ip()),
+            // 127/8 is of use within the stack only.
+            ip if self.addresses.is_configured(ip) || (loopback && ip.is_loopback()) => Some(ip),
+            _ => None,
+        };
+        let ip = ip.ok_or(StackError::AddressNotAvailable)?;
+        let local = if local.port() == 0 {
+            let port = self.ephemeral_port(now, ip, remote);
+            SocketAddrV4::new(ip, port.ok_or(StackError::AddressInUse)?)
+        } else {
+            SocketAddrV4::new(ip, local.port())
+        };
+        if let Some(index) = self.connections.find(&FlowKey::new(local, remote)) {
+            if !self.may_reuse(now, index) {
+                return Err(StackError::AddressInUse);
+            }
+            self.counters.time_wait_reused += 1;
+            self.free(index);
+        }
+        if local == remote {
+            // A connection to itself: RFC 9293 allows it, nobody wants it.
+            return Err(StackError::AddressInUse);
+        }
+        Ok(local)
+    }
+
+    /// A port that no listener has and no connection to `remote`; if there is none, one of a connection in TIME-WAIT that
+    /// may be replaced.
+    fn ephemeral_port(&mut self, now: Instant, ip: Ipv4Addr, remote: SocketAddrV4) -> Option<u16> {
+        let mut ports = core::mem::replace(
+            &mut self.ephemeral,
+            crate::ports::EphemeralPorts::new(1..=1, self.keys.ports),
+        );
+        let bound = |stack: &Self, port| {
+            let itself = SocketAddrV4::new(ip, port) == remote;
+            itself || stack.listeners.ports.find(ip, port).is_some()
+        };
+        let occupant = |stack: &Self, port| {
+            let key = FlowKey::new(SocketAddrV4::new(ip, port), remote);
+            stack.connections.find(&key)
+        };
+        let unused = |port| !bound(self, port) && occupant(self, port).is_none();
+        let mut port = ports.choose(ip, remote, unused);
+        if port.is_none() {
+            port = ports.choose(ip, remote, |port| {
+                let replaceable = |index| self.may_reuse(now, index);
+                !bound(self, port) && occupant(self, port).is_none_or(replaceable)
+            });
+        }
+        self.ephemeral = ports;
+        port
+    }
+
+    /// A connection's control block; `None` if the id is stale.
+    pub fn connection(&self, id: ConnId) -> Option<&Connection> {
+        self.connections
+            .resolve(id)
+            .map(|index| &self.connections[index].tcp)
+    }
+
+    /// A connection's local and remote address; `None` if the id is stale.
+    pub fn addresses(&self, id: ConnId) -> Option<(SocketAddrV4, SocketAddrV4)> {
+        let slot = &self.connections[self.connections.resolve(id)?];
+        Some((slot.key.local(), slot.key.remote()))
+    }
+
+    /// To whom a connection belongs; `None` if the id is stale.
+    pub fn user(&self, id: ConnId) -> Option<User> {
+        Some(self.connections[self.connections.resolve(id)?].user)
+    }
+
+    /// Gives a connection to another user. False if the id is stale.
+    pub fn set_user(&mut self, id: ConnId, user: User) -> bool {
+        let Some(index) = self.connections.resolve(id) else {
+            return false;
+        };
+        self.connections[index].user = user;
+        true
+    }
+
+    /// The connection that an id names, if the host has not closed it.
+    #[inline]
+    fn open(&self, id: ConnId) -> Option<u32> {
+        let index = self.connections.resolve(id)?;
+        (self.connections[index].owner == Owner::Host).then_some(index)
+    }
+
+    /// The host has bytes to send up to stream offset `end`, and is about to have more if `more` (MSG_MORE): then a final
+    /// partial segment is held back for up to 200 ms. The bytes must stay as they are until
+    /// [`acknowledged`](crate::Host::acknowledged). False if the id is stale or the connection closed.
+    #[inline]
+    pub fn set_send_limit(&mut self, id: ConnId, end: u64, more: bool) -> bool {
+        let Some(index) = self.open(id) else {
+            return false;
+        };
+        let tcp = &mut self.connections[index].tcp;
+        tcp.set_push(more);
+        tcp.set_send_limit(end);
+        self.touch(index);
+        true
+    }
+
+    /// The host has receive buffer up to stream offset `right_edge`. What was promised to the peer stays promised: a lower
+    /// edge than before changes nothing. False if the id is stale or the connection closed.
+    #[inline]
+    pub fn set_receive_limit(&mut self, id: ConnId, right_edge: u64) -> bool {
+        let Some(index) = self.open(id) else {
+            return false;
+        };
+        let tcp = &mut self.connections[index].tcp;
+        tcp.set_receive_limit(right_edge);
+        if tcp.wants_transmit() {
+            // The window has opened so far that the peer is to hear of it.
+            self.touch(index);
+        }
+        true
+    }
+
+    /// Sets an option. False if the id is stale, the connection closed, or the option one that cannot be changed.
+    pub fn set_option(&mut self, id: ConnId, option: SocketOption) -> bool {
+        let Some(index) = self.open(id) else {
+            return false;
+        };
+        let delayed_ack = self.config.tcp.delayed_ack;
+        let tcp = &mut self.connections[index].tcp;
+        match option {
+            SocketOption::NoDelay(no_delay) => tcp.set_no_delay(no_delay),
+            SocketOption::Cork(cork) => tcp.set_cork(cork),
+            SocketOption::QuickAck(true) => tcp.set_delayed_ack(Duration::ZERO),
+            SocketOption::QuickAck(false) => tcp.set_delayed_ack(delayed_ack),
+            SocketOption::Keepalive(keepalive) => tcp.set_keepalive(keepalive),
+            SocketOption::UserTimeout(timeout) => tcp.set_user_timeout(timeout),
+            SocketOption::Congestion(_) => return false,
+        }
+        self.touch(index);
+        true
+    }
+
+    /// Ends the stream after what [`set_send_limit`](Self::set_send_limit) named; receiving goes on. False if the id is
+    /// stale or the connection closed.
+    pub fn shutdown_send(&mut self, id: ConnId) -> bool {
+        let Some(index) = self.open(id) else {
+            return false;
+        };
+        self.connections[index].tcp.shutdown_send();
+        self.touch(index);
+        true
+    }
+
+    /// The host is done with the connection. What it wrote still goes out, then a FIN; what the peer still sends is answered
+    /// with a reset. The host is still asked for the bytes, and told what is acknowledged, until
+    /// [`closed`](crate::Host::closed). False if the id is stale or the connection closed.
+    pub fn close(&mut self, id: ConnId) -> bool {
+        let Some(index) = self.open(id) else {
+            return false;
+        };
+        let slot = &mut self.connections[index];
+        slot.tcp.close();
+        slot.owner = Owner::Closed;
+        self.touch(index);
+        true
+    }
+
+    /// Ends the connection at once, with a reset if there is a peer. The id is dead, and the host is asked and told nothing
+    /// more. False if the id is stale.
+    pub fn abort(&mut self, id: ConnId) -> bool {
+        let Some(index) = self.connections.resolve(id) else {
+            return false;
+        };
+        let slot = &mut self.connections[index];
+        if !matches!(slot.owner, Owner::Host | Owner::Closed) {
+            return false;
+        }
+        let already_over = slot.has(flag::FINISHED) || slot.tcp.state() == State::TimeWait;
+        if !already_over {
+            slot.tcp.abort(self.turn);
+            self.counters.connections_ended += 1;
+        }
+        self.connections.detach(index);
+        self.touch(index);
+        true
+    }
+}

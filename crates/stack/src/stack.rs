@@ -1,0 +1,155 @@
+//! The stack: what it holds, and its turn.
+
+use sidecore_tcp::{Instant, RangePool};
+
+use crate::address::Addresses;
+use crate::arp::cache::NeighborCache;
+use crate::config::StackConfig;
+use crate::connections::{Connections, Queue, flag};
+use crate::control::{Control, ControlQueue};
+use crate::counters::Counters;
+use crate::hash::Keys;
+use crate::limiter::Limiter;
+use crate::list::List;
+use crate::listen::Listeners;
+use crate::ports::EphemeralPorts;
+use crate::reassembly::Reassembly;
+use crate::udp::UdpSockets;
+
+/// The network stack of one engine thread. See the crate's documentation for the order of calls.
+#[derive(Debug)]
+pub struct Stack {
+    pub(crate) connections: Connections,
+    pub(crate) ranges: RangePool,
+    /// Connections that may have something to send over the link, and over the loopback.
+    pub(crate) link_queue: List<Queue>,
+    pub(crate) loopback_queue: List<Queue>,
+    pub(crate) counters: Counters,
+    pub(crate) addresses: Addresses,
+    pub(crate) neighbors: NeighborCache,
+    pub(crate) control: ControlQueue,
+    pub(crate) keys: Keys,
+    pub(crate) listeners: Listeners,
+    pub(crate) udp: UdpSockets,
+    pub(crate) reassembly: Reassembly,
+    pub(crate) ephemeral: EphemeralPorts,
+    pub(crate) echo_limiter: Limiter,
+    pub(crate) error_limiter: Limiter,
+    /// Identification of packets that are sent in fragments.
+    pub(crate) ip_ident: u16,
+    /// When the last turn ended.
+    pub(crate) turn: Instant,
+    pub(crate) config: StackConfig,
+}
+
+impl Stack {
+    /// A stack with these addresses and limits. Its gratuitous ARP goes out with the first [`transmit`](Self::transmit).
+    ///
+    /// Memory for all tables is reserved here; the larger ones are touched only as they are used.
+    pub fn new(config: StackConfig, now: Instant) -> Self {
+        let keys = Keys::new(&config.seed);
+        let mut neighbors = NeighborCache::new(config.arp.clone(), keys.neighbors);
+        for (ip, mac) in &config.neighbors {
+            neighbors.add_permanent(*ip, *mac);
+        }
+        let mut stack = Self {
+            connections: Connections::new(config.max_connections, keys.flow, now),
+            ranges: RangePool::new(config.ranges),
+            link_queue: List::new(),
+            loopback_queue: List::new(),
+            counters: Counters::default(),
+            addresses: Addresses::new(config.addresses.clone(), config.gateway),
+            neighbors,
+            control: ControlQueue::new(config.control_queue),
+            listeners: Listeners::new(config.max_listeners),
+            udp: UdpSockets::new(config.max_udp_sockets),
+            reassembly: Reassembly::new(config.reassembly.clone()),
+            ephemeral: EphemeralPorts::new(config.ephemeral_ports.clone(), keys.ports),
+            echo_limiter: Limiter::new(config.echo_rate, now),
+            error_limiter: Limiter::new(config.icmp_error_rate, now),
+            ip_ident: 0,
+            turn: now,
+            keys,
+            config,
+        };
+        if stack.config.arp.announce {
+            stack.announce();
+        }
+        stack
+    }
+
+    /// What it was set up with.
+    pub fn config(&self) -> &StackConfig {
+        &self.config
+    }
+
+    /// Whether something waits for [`transmit`](Self::transmit): to be asked before the caller sleeps.
+    #[inline]
+    pub fn has_work(&self) -> bool {
+        !self.link_queue.is_empty() || !self.loopback_queue.is_empty() || !self.control.is_empty()
+    }
+
+    /// The connection may have something to send, and its timer may have changed: [`transmit`](Self::transmit) looks at it.
+    #[inline]
+    pub(crate) fn touch(&mut self, index: u32) {
+        let slot = &mut self.connections[index];
+        if slot.has(flag::QUEUED) {
+            return;
+        }
+        if slot.has(flag::WAITING) {
+            // It cannot send; its timers run.
+            self.connections.arm(index);
+            return;
+        }
+        slot.flags |= flag::QUEUED;
+        let loopback = slot.has(flag::LOOPBACK);
+        let queue = if loopback {
+            &mut self.loopback_queue
+        } else {
+            &mut self.link_queue
+        };
+        queue.push_back(self.connections.slots(), index);
+    }
+
+    /// Takes a connection out of the lists that wait to send.
+    fn untouch(&mut self, index: u32) {
+        let slot = &mut self.connections[index];
+        let (flags, place) = (slot.flags, slot.neighbor);
+        slot.flags &= !(flag::QUEUED | flag::WAITING);
+        let queue = if flags & flag::WAITING != 0 {
+            &mut self.neighbors.entry_mut(place).waiting
+        } else if flags & flag::QUEUED == 0 {
+            return;
+        } else if flags & flag::LOOPBACK != 0 {
+            &mut self.loopback_queue
+        } else {
+            &mut self.link_queue
+        };
+        queue.remove(self.connections.slots(), index);
+    }
+
+    /// Forgets a connection.
+    pub(crate) fn free(&mut self, index: u32) {
+        self.untouch(index);
+        self.connections.free(index, &mut self.ranges);
+    }
+
+    /// Makes a place for a new connection; false if there is none.
+    pub(crate) fn make_room(&mut self) -> bool {
+        if !self.connections.is_full() {
+            return true;
+        }
+        let Some(oldest) = self.connections.oldest_time_wait() else {
+            self.counters.connections_full += 1;
+            return false;
+        };
+        self.counters.time_wait_recycled += 1;
+        self.free(oldest);
+        true
+    }
+
+    /// Queues a packet that belongs to no connection.
+    pub(crate) fn push_control(&mut self, packet: Control) -> bool {
+        self.control.push(packet)
+    }
+}

@@ -1,0 +1,61 @@
+//! Time passes.
+
+use sidecore_tcp::{CloseReason, Instant, State};
+
+use crate::connections::{Owner, flag};
+use crate::host::Host;
+use crate::stack::Stack;
+
+impl Stack {
+    /// Does what is due by `now`, up to `budget` timers; returns how many were looked at. What is to be sent goes out with
+    /// [`transmit`](Self::transmit). If the budget was used up, [`next_timeout`](Self::next_timeout) is in the past.
+    pub fn handle_timers<H: Host>(&mut self, now: Instant, host: &mut H, budget: usize) -> usize {
+        self.handle_arp_timers(now, host);
+        if self
+            .reassembly
+            .next_timeout()
+            .is_some_and(|next| next <= now)
+        {
+            self.counters.reassembly_timeouts += self.reassembly.expire(now);
+        }
+        let mut left = budget;
+        while let Some(index) = self.connections.pop_timer(now, &mut left) {
+            self.timer_fired(now, index, host);
+        }
+        budget - left
+    }
+
+    fn timer_fired<H: Host>(&mut self, now: Instant, index: u32, host: &mut H) {
+        let slot = &mut self.connections[index];
+        if slot.tcp.next_timeout().is_none_or(|next| next > now) {
+            self.counters.timers_rearmed += 1;
+            self.connections.arm(index);
+            return;
+        }
+        self.counters.timers_fired += 1;
+        let outcome = slot.tcp.handle_timeout(now, &mut self.ranges);
+        if let Some(reason) = outcome.closed {
+            self.ended(index, reason, host);
+        }
+        self.touch(index);
+    }
+
+    /// A connection that waited for a neighbour's link address need wait no longer.
+    pub(crate) fn leave_neighbor<H: Host>(
+        &mut self,
+        now: Instant,
+        index: u32,
+        failed: bool,
+        host: &mut H,
+    ) {
+        let slot = &mut self.connections[index];
+        slot.flags &= !flag::WAITING;
+        let opening = slot.tcp.state() == State::SynSent && slot.owner == Owner::Host;
+        if failed && opening {
+            // Nothing was sent; there is nobody to send it to.
+            slot.tcp.abort(now);
+            self.ended(index, CloseReason::Unreachable, host);
+        }
+        self.touch(index);
+    }
+}
