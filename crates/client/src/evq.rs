@@ -1,0 +1,382 @@
+//! Event queues: what the engine has to say.
+
+use std::cell::Cell;
+use std::io;
+use std::marker::PhantomData;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use sidecore_abi::entry::mark_at;
+use sidecore_abi::{Event, EventKind, Operation, Status};
+use sidecore_shm::Consumer;
+use sidecore_shm::control::Sleep;
+use sidecore_shm::lane::LaneMemory;
+use sidecore_sys::wake::Sleeper;
+
+use crate::error::Disconnected;
+use crate::ual::{IdleQueue, Inner};
+
+/// Names an event queue where a DTI is made or an answer is asked for.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct EvqId(pub(crate) u16);
+
+impl EvqId {
+    /// Its number, below [`crate::Granted::geometry`]'s `evqs`.
+    pub const fn index(self) -> u16 {
+        self.0
+    }
+}
+
+impl From<&EventQueue> for EvqId {
+    fn from(queue: &EventQueue) -> Self {
+        queue.id
+    }
+}
+
+impl From<&mut EventQueue> for EvqId {
+    fn from(queue: &mut EventQueue) -> Self {
+        queue.id
+    }
+}
+
+/// How many times a wait looks at its queues between two looks at the clock.
+const SPINS: u32 = 64;
+
+/// Without a thread that watches the engine, a sleeper looks after it itself this often.
+const UNWATCHED: Duration = Duration::from_millis(100);
+
+/// An event queue of a UAL, claimed by one consumer at a time (`Send`, not `Sync`) and given back when dropped.
+///
+/// Which DTIs answer here is chosen when they are made. Polling and dequeuing make no system call.
+///
+/// A program should keep up: while a queue is full the engine keeps what is for it, and reads no more commands of this UAL.
+pub struct EventQueue {
+    ual: Arc<Inner>,
+    id: EvqId,
+    /// `None` only while dropping.
+    idle: Option<IdleQueue>,
+    /// Engine thread whose lane is looked at next.
+    next: usize,
+    spin: Duration,
+    unknown: u64,
+    _not_sync: PhantomData<Cell<()>>,
+}
+
+impl EventQueue {
+    pub(crate) fn new(ual: Arc<Inner>, id: EvqId, idle: IdleQueue) -> Self {
+        Self {
+            spin: ual.spin,
+            ual,
+            id,
+            idle: Some(idle),
+            next: 0,
+            unknown: 0,
+            _not_sync: PhantomData,
+        }
+    }
+
+    /// What it is called where a DTI is made.
+    pub fn id(&self) -> EvqId {
+        self.id
+    }
+
+    #[inline]
+    fn consumers(&mut self) -> &mut [Consumer] {
+        self.idle
+            .as_mut()
+            .map_or(&mut [], |idle| &mut idle.consumers)
+    }
+
+    /// The next event, if there is one. Costs a load of a cache line when there is none.
+    #[inline]
+    pub fn poll(&mut self) -> Option<Event> {
+        let mut empty = 0;
+        loop {
+            let next = self.next;
+            let consumers = self.consumers();
+            let engines = consumers.len();
+            match consumers.get_mut(next)?.pop() {
+                Some(entry) => match Event::decode(&entry) {
+                    Some(event) => {
+                        if matches!(event.kind, EventKind::Closed | EventKind::Completion) {
+                            self.settle(&event);
+                        }
+                        return Some(event);
+                    }
+                    // A newer engine's event: nothing in it can be ours to answer.
+                    None => self.unknown += 1,
+                },
+                None => {
+                    empty += 1;
+                    if empty >= engines {
+                        return None;
+                    }
+                    self.next = (next + 1) % engines;
+                }
+            }
+        }
+    }
+
+    /// Keeps the table of handles: a DTI that was closed, or never came to be, needs no Closed any more.
+    fn settle(&self, event: &Event) {
+        let over = match event.kind {
+            EventKind::Closed => true,
+            _ if event.status == Status::Ok => false,
+            _ => match Operation::from_raw(event.body[4] as u8) {
+                Some(Operation::CreateStream | Operation::CreateDatagram) => true,
+                Some(Operation::Close | Operation::Abort) => event.status == Status::BadHandle,
+                _ => false,
+            },
+        };
+        if over {
+            self.ual.handles.seen(event.dti);
+        }
+    }
+
+    /// Appends at most `max` events to `out`, and says how many.
+    #[inline]
+    pub fn dequeue(&mut self, out: &mut Vec<Event>, max: usize) -> usize {
+        let before = out.len();
+        while out.len() - before < max {
+            let Some(event) = self.poll() else { break };
+            out.push(event);
+        }
+        out.len() - before
+    }
+
+    /// Whether no event waits.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.idle
+            .as_ref()
+            .is_none_or(|idle| idle.consumers.iter().all(Consumer::is_empty))
+    }
+
+    /// How many events wait. Looks at log2 of the queue's size of them.
+    pub fn depth(&self) -> usize {
+        let consumers = self.idle.iter().flat_map(|idle| &idle.consumers);
+        consumers.map(depth).sum()
+    }
+
+    /// Events of kinds that this library does not know, skipped so far.
+    pub fn unknown(&self) -> u64 {
+        self.unknown
+    }
+
+    /// How long [`Self::wait`] polls before it sleeps; at first what the UAL was opened with.
+    pub fn set_spin(&mut self, spin: Duration) {
+        self.spin = spin;
+    }
+
+    /// Blocks until an event is there (true) or time is up (false; `None`: no limit). It polls for a moment ([`Self::set_spin`]) and then sleeps.
+    ///
+    /// Events that came before the engine went away are still told; then it is [`Disconnected`]. Flush your lane first:
+    /// what was not flushed may never be answered.
+    pub fn wait(&mut self, timeout: Option<Duration>) -> Result<bool, Disconnected> {
+        Self::wait_any(&mut [self], timeout)
+    }
+
+    /// Blocks until one of several queues of one UAL has an event (true) or time is up (false). As [`Self::wait`].
+    ///
+    /// # Panics
+    ///
+    /// When the queues are of different UALs.
+    pub fn wait_any(
+        queues: &mut [&mut EventQueue],
+        timeout: Option<Duration>,
+    ) -> Result<bool, Disconnected> {
+        let Some(first) = queues.first() else {
+            return Ok(false);
+        };
+        let ual = Arc::clone(&first.ual);
+        assert!(
+            queues.iter().all(|queue| Arc::ptr_eq(&queue.ual, &ual)),
+            "wait_any: queues of different UALs"
+        );
+        if queues.iter().any(|queue| !queue.is_empty()) {
+            return Ok(true);
+        }
+        let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
+        let spin = queues.iter().map(|queue| queue.spin).max();
+        if spin_on(queues, spin.unwrap_or_default(), deadline) {
+            return Ok(true);
+        }
+        let watched = ual.watch().is_ok();
+        loop {
+            // Asked before the queues are looked at, so that what came before the end is told first.
+            let gone = ual.is_gone() || !watched && !ual.is_alive();
+            if queues.iter().any(|queue| !queue.is_empty()) {
+                return Ok(true);
+            }
+            if gone {
+                return Err(Disconnected);
+            }
+            let left = deadline.map(|at| at.saturating_duration_since(Instant::now()));
+            if left == Some(Duration::ZERO) {
+                return Ok(false);
+            }
+            let nap = if watched {
+                left
+            } else {
+                Some(left.map_or(UNWATCHED, |left| left.min(UNWATCHED)))
+            };
+            sleep_on(queues, &ual, nap);
+        }
+    }
+
+    /// A descriptor to put into epoll (poll, io_uring) beside others: readable when [`Self::arm`]ed and an event came, or the engine went away.
+    /// The first call asks the agent for it and blocks for its answer; later ones give the same.
+    ///
+    /// ```text
+    ///   let fd = queue.fd()?;                 // register it for EPOLLIN, level-triggered
+    ///   loop {
+    ///       while let Some(event) = queue.poll() { … }
+    ///       lane.flush();
+    ///       if queue.arm() {                  // false: events are there already
+    ///           epoll_wait(…);
+    ///           queue.disarm();
+    ///       }
+    ///   }
+    /// ```
+    pub fn fd(&mut self) -> io::Result<BorrowedFd<'_>> {
+        let missing = || io::Error::from(io::ErrorKind::NotFound);
+        let idle = self.idle.as_mut().ok_or_else(missing)?;
+        if idle.socket.is_none() {
+            idle.socket = Some(self.ual.wait_socket(idle.cell.number())?);
+        }
+        idle.socket.as_ref().map(AsFd::as_fd).ok_or_else(missing)
+    }
+
+    /// Asks to be woken through [`Self::fd`]. False, and nothing asked, when an event is there already (or the engine is known to have gone).
+    /// After the sleep, and before the next arm, comes [`Self::disarm`].
+    pub fn arm(&mut self) -> bool {
+        self.prepare(&[u32::from(self.id.0)]);
+        if self.is_empty() && !self.ual.is_gone() {
+            return true;
+        }
+        self.cancel();
+        false
+    }
+
+    /// Takes [`Self::arm`] back and empties the descriptor.
+    pub fn disarm(&mut self) {
+        self.cancel();
+        let socket = self.idle.as_ref().and_then(|idle| idle.socket.as_ref());
+        if let Some(socket) = socket {
+            Sleeper::drain(socket);
+        }
+    }
+
+    /// Whether the engine still holds the UAL open; see [`crate::Ual::is_alive`].
+    pub fn is_alive(&self) -> bool {
+        self.ual.is_alive()
+    }
+
+    fn prepare(&mut self, queues: &[u32]) {
+        if let Some(idle) = &mut self.idle {
+            idle.cell.prepare(queues);
+        }
+    }
+
+    fn cancel(&mut self) {
+        if let Some(idle) = &mut self.idle {
+            idle.cell.cancel();
+        }
+    }
+}
+
+/// Polls for a moment; says whether an event came.
+fn spin_on(queues: &[&mut EventQueue], spin: Duration, deadline: Option<Instant>) -> bool {
+    if spin.is_zero() {
+        return false;
+    }
+    let now = Instant::now();
+    let end = deadline.map_or(now + spin, |deadline| deadline.min(now + spin));
+    while Instant::now() < end {
+        for _ in 0..SPINS {
+            if queues.iter().any(|queue| !queue.is_empty()) {
+                return true;
+            }
+            std::hint::spin_loop();
+        }
+    }
+    false
+}
+
+/// Sleeps on the first queue's cell until an event comes to any of them, or the engine goes, or time is up.
+fn sleep_on(queues: &mut [&mut EventQueue], ual: &Inner, timeout: Option<Duration>) {
+    for queue in queues.iter_mut() {
+        // While we sleep the engine shall know of all the room that there is.
+        queue
+            .consumers()
+            .iter_mut()
+            .for_each(Consumer::publish_credit);
+    }
+    let mut ids = [0u32; 8];
+    let many: Vec<u32>;
+    let ids = if queues.len() <= ids.len() {
+        for (id, queue) in ids.iter_mut().zip(queues.iter()) {
+            *id = u32::from(queue.id.0);
+        }
+        &ids[..queues.len()]
+    } else {
+        many = queues.iter().map(|queue| u32::from(queue.id.0)).collect();
+        &many
+    };
+    let Some((first, _)) = queues.split_first_mut() else {
+        return;
+    };
+    first.prepare(ids);
+    let quiet = queues.iter().all(|queue| queue.is_empty()) && !ual.is_gone();
+    let Some(cell) = queues.first_mut().and_then(|first| first.idle.as_mut()) else {
+        return;
+    };
+    if quiet {
+        match cell.cell.sleep(timeout) {
+            Ok(Sleep::Woken | Sleep::TimedOut) => {}
+            // A futex word of ours that the system cannot sleep on: go on without sleeping long.
+            Err(_) => std::thread::sleep(Duration::from_millis(1)),
+        }
+    }
+    cell.cell.cancel();
+}
+
+/// Entries that wait on one lane: they are published in order, so the first that is not is found by halving.
+fn depth(consumer: &Consumer) -> usize {
+    let lane = consumer.memory();
+    let (taken, order) = (consumer.taken(), lane.order());
+    let published = |ahead: u64| {
+        let position = taken + ahead;
+        let head = lane.entry(position)[0].load(std::sync::atomic::Ordering::Acquire);
+        head as u32 == mark_at(position, order)
+    };
+    let (mut low, mut high) = (0u64, 1u64 << order);
+    while low < high {
+        let middle = (low + high) / 2;
+        if published(middle) {
+            low = middle + 1;
+        } else {
+            high = middle;
+        }
+    }
+    low as usize
+}
+
+impl Drop for EventQueue {
+    fn drop(&mut self) {
+        if let Some(mut idle) = self.idle.take() {
+            idle.cell.cancel();
+            self.ual.put_queue_back(self.id, idle);
+        }
+    }
+}
+
+impl std::fmt::Debug for EventQueue {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("EventQueue")
+            .field("id", &self.id)
+            .field("depth", &self.depth())
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,415 @@
+//! Doorbell lanes: how commands reach the engine.
+
+use std::cell::Cell;
+use std::marker::PhantomData;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use sidecore_abi::command::{INLINE_MAX, Opt, RETURNS_MAX, create, flags};
+use sidecore_abi::event::NO_CHUNK;
+use sidecore_abi::{Address, Command, DtiHandle, Event, EventKind, Extent, Operation, RegionId};
+use sidecore_shm::Producer;
+
+use crate::error::PostError;
+use crate::evq::EvqId;
+use crate::handles::{Dti, Place};
+use crate::ual::{IdleLane, Inner};
+
+/// A doorbell lane of a UAL, claimed by one thread at a time (`Send`, not `Sync`) and given back when dropped.
+///
+/// Every call posts one 64-byte command and returns; none blocks, none makes a system call, and none waits for an answer: that
+/// comes as an event, with the cookie of the call. Commands of one lane are executed in order. A lane may post to every DTI
+/// of its UAL.
+///
+/// After posting, once for as many commands as you like, call [`Lane::flush`]: a busy engine finds commands without it, a
+/// sleeping one does not.
+///
+/// A call that answers [`PostError::LaneFull`] did nothing. Flush, serve your event queues, and try again.
+pub struct Lane {
+    ual: Arc<Inner>,
+    index: u32,
+    engine: u32,
+    producer: Option<Producer>,
+    /// Chunks to be given back that no command carries yet.
+    returns: Vec<u32>,
+    /// Something was posted since the last flush.
+    posted: bool,
+    _not_sync: PhantomData<Cell<()>>,
+}
+
+impl Lane {
+    pub(crate) fn new(ual: Arc<Inner>, index: u32, engine: u32, idle: IdleLane) -> Self {
+        let IdleLane {
+            producer,
+            mut returns,
+        } = idle;
+        returns.reserve(RETURNS_MAX);
+        Self {
+            ual,
+            index,
+            engine,
+            producer: Some(producer),
+            returns,
+            posted: false,
+            _not_sync: PhantomData,
+        }
+    }
+
+    /// Its number, below [`crate::Granted::geometry`]'s `lanes`.
+    pub fn index(&self) -> u32 {
+        self.index
+    }
+
+    /// Posts any command: what all other calls do. The command's `evq` may name another queue than the DTI's for the answer.
+    #[inline]
+    pub fn post(&mut self, command: Command) -> Result<(), PostError> {
+        let Some(producer) = &mut self.producer else {
+            return Err(PostError::LaneFull);
+        };
+        match producer.push(command.encode()) {
+            Ok(()) => {
+                self.posted = true;
+                Ok(())
+            }
+            Err(_) => Err(PostError::LaneFull),
+        }
+    }
+
+    /// How many commands may be posted for certain before [`PostError::LaneFull`]; more may be possible.
+    pub fn free(&mut self) -> u32 {
+        self.producer.as_mut().map_or(0, Producer::free)
+    }
+
+    fn create(
+        &mut self,
+        operation: Operation,
+        rx: EvqId,
+        tx: EvqId,
+        bits: u64,
+    ) -> Result<Dti, PostError> {
+        let ual = Arc::clone(&self.ual);
+        let dti = ual
+            .handles
+            .acquire(self.index as u16, |place| ual.has_read(place))
+            .ok_or(PostError::NoHandle)?;
+        let mut command = Command::new(operation, dti.handle(), 0);
+        command.body[0] = u64::from(rx.0) | u64::from(tx.0) << 16 | bits;
+        let posted = self.post(command);
+        if posted.is_err() {
+            ual.handles
+                .unacquire(dti, self.index as u16, self.place().posted);
+        }
+        posted.map(|()| dti)
+    }
+
+    /// Makes a stream DTI whose incoming side (received bytes, accepts, the end) answers to `rx`, and whose outgoing side
+    /// (connects, sends, shutdowns) to `tx`; the two may be the same queue, and any number of DTIs may share one. Nothing answers
+    /// when it succeeds: go on and use it at once. A failed Completion with operation CreateStream tells otherwise.
+    ///
+    /// [`PostError::NoHandle`] when as many DTIs exist as were granted.
+    pub fn create_stream(
+        &mut self,
+        rx: impl Into<EvqId>,
+        tx: impl Into<EvqId>,
+    ) -> Result<Dti, PostError> {
+        self.create(Operation::CreateStream, rx.into(), tx.into(), 0)
+    }
+
+    /// Makes a stream DTI that receives into posted buffers only: what comes while none is posted waits in the pool, unannounced. As
+    /// [`Self::create_stream`] else.
+    pub fn create_stream_posted(
+        &mut self,
+        rx: impl Into<EvqId>,
+        tx: impl Into<EvqId>,
+    ) -> Result<Dti, PostError> {
+        let bits = create::POSTED_ONLY;
+        self.create(Operation::CreateStream, rx.into(), tx.into(), bits)
+    }
+
+    /// Makes a datagram DTI. As [`Self::create_stream`].
+    pub fn create_datagram(
+        &mut self,
+        rx: impl Into<EvqId>,
+        tx: impl Into<EvqId>,
+    ) -> Result<Dti, PostError> {
+        self.create(Operation::CreateDatagram, rx.into(), tx.into(), 0)
+    }
+
+    /// Binds to a local address; port 0 means any free one. Completion: the address, in body 0..3.
+    pub fn bind(&mut self, dti: Dti, local: SocketAddr, cookie: u64) -> Result<(), PostError> {
+        let command = Command::new(Operation::Bind, dti.handle(), cookie);
+        self.post(command.with_address(0, Address::new(local)))
+    }
+
+    /// Listens; at most `backlog` connections wait for an accept. Completion: the local address, in body 0..3.
+    pub fn listen(&mut self, dti: Dti, backlog: u32, cookie: u64) -> Result<(), PostError> {
+        let mut command = Command::new(Operation::Listen, dti.handle(), cookie);
+        command.body[0] = u64::from(backlog);
+        self.post(command)
+    }
+
+    /// Accepts one connection of `listener` into `child`, a stream DTI made before and not connected. Any number of accepts may
+    /// wait. Receives may have been posted on the child, so that the first bytes find their buffer. Event: Accepted, for the
+    /// child, with the peer's address in body 0..3.
+    pub fn accept(&mut self, listener: Dti, child: Dti, cookie: u64) -> Result<(), PostError> {
+        let mut command = Command::new(Operation::Accept, listener.handle(), cookie);
+        command.body[0] = child.handle().to_word();
+        self.post(command)
+    }
+
+    /// Connects. Event: Connected, with the local address in body 0..3, or with the status that says why not. For a datagram DTI: where
+    /// sends without an address go.
+    pub fn connect(&mut self, dti: Dti, peer: SocketAddr, cookie: u64) -> Result<(), PostError> {
+        let command = Command::new(Operation::Connect, dti.handle(), cookie);
+        self.post(command.with_address(0, Address::new(peer)))
+    }
+
+    /// Sends a piece of a region, without copying where the driver can gather: the bytes must stay as they are until the peer has
+    /// acknowledged them. With [`flags::NOTIFY`] a Sent event tells when that is so, for this send and all before it; without, learn it
+    /// from a later send's, or from Closed. Never partial. Further flags: MORE, FIN, COPY, LIST.
+    #[inline]
+    pub fn send(
+        &mut self,
+        dti: Dti,
+        data: Extent,
+        flags: u8,
+        cookie: u64,
+    ) -> Result<(), PostError> {
+        let command = Command::new(Operation::Send, dti.handle(), cookie);
+        self.post(command.with_extent(data).with_flags(flags))
+    }
+
+    /// Sends up to 32 bytes that travel in the command itself: no region is needed and the bytes may be forgotten at once.
+    #[inline]
+    pub fn send_inline(
+        &mut self,
+        dti: Dti,
+        data: &[u8],
+        flags: u8,
+        cookie: u64,
+    ) -> Result<(), PostError> {
+        if data.len() > INLINE_MAX {
+            return Err(PostError::TooLong);
+        }
+        let command = Command::new(Operation::Send, dti.handle(), cookie);
+        self.post(command.with_inline(data).with_flags(flags))
+    }
+
+    /// Sends up to 256 bytes of a region, which the engine copies when it reads the command: the completion, if asked for, comes at
+    /// once and tells that the bytes may be changed.
+    #[inline]
+    pub fn send_copy(
+        &mut self,
+        dti: Dti,
+        data: Extent,
+        flags: u8,
+        cookie: u64,
+    ) -> Result<(), PostError> {
+        if data.len > sidecore_abi::command::COPY_MAX {
+            return Err(PostError::TooLong);
+        }
+        self.send(dti, data, flags | flags::COPY, cookie)
+    }
+
+    /// Sends several pieces as one, header and file in the same segments: `list` is a piece of a region that holds the extents, 16 bytes
+    /// each, as [`crate::Region::write_extents`] stores them. The list is read with the command, what it names when it is sent.
+    pub fn send_list(
+        &mut self,
+        dti: Dti,
+        list: Extent,
+        flags: u8,
+        cookie: u64,
+    ) -> Result<(), PostError> {
+        self.send(dti, list, flags | flags::LIST, cookie)
+    }
+
+    /// Sends one datagram to `peer`. As [`Self::send`]; it counts as sent when it left.
+    pub fn send_to(
+        &mut self,
+        dti: Dti,
+        data: Extent,
+        peer: SocketAddr,
+        flags: u8,
+        cookie: u64,
+    ) -> Result<(), PostError> {
+        let command = Command::new(Operation::Send, dti.handle(), cookie).with_extent(data);
+        self.post(
+            command
+                .with_address(2, Address::new(peer))
+                .with_flags(flags),
+        )
+    }
+
+    /// Posts a piece of a region for bytes to come; several may be outstanding, and are filled in order. Event: ReceivedInto, with the number of
+    /// bytes in body 0. With [`flags::WAIT_ALL`] only when the piece is full or the stream ended. A DTI on which nothing was posted
+    /// receives into the UAL's pool (Received).
+    #[inline]
+    pub fn receive(
+        &mut self,
+        dti: Dti,
+        buffer: Extent,
+        flags: u8,
+        cookie: u64,
+    ) -> Result<(), PostError> {
+        let command = Command::new(Operation::Receive, dti.handle(), cookie);
+        self.post(command.with_extent(buffer).with_flags(flags))
+    }
+
+    /// Gives the chunk of a Received or Datagram event back; any other event, and one without a chunk, is ignored. Each event holds one
+    /// reference, so each is returned once. Nine go into one command, the rest with [`Self::flush`]: this cannot fail.
+    #[inline]
+    pub fn return_chunk(&mut self, event: &Event) {
+        if matches!(event.kind, EventKind::Received | EventKind::Datagram) {
+            self.return_chunk_number(event.chunk());
+        }
+    }
+
+    /// Gives back a chunk by its number ([`Event::chunk`]).
+    #[inline]
+    pub fn return_chunk_number(&mut self, chunk: u32) {
+        if chunk == NO_CHUNK {
+            return;
+        }
+        self.returns.push(chunk);
+        if self.returns.len() >= RETURNS_MAX {
+            self.post_returns(RETURNS_MAX);
+        }
+    }
+
+    /// Posts gathered returns while there are at least `least` of them.
+    fn post_returns(&mut self, least: usize) {
+        while !self.returns.is_empty() && self.returns.len() >= least {
+            // From the end: which goes first does not matter, and nothing has to move.
+            let from = self.returns.len().saturating_sub(RETURNS_MAX);
+            let command = Command::return_chunks(&self.returns[from..]);
+            if self.post(command).is_err() {
+                return;
+            }
+            self.returns.truncate(from);
+        }
+    }
+
+    /// Ends one direction or both ([`sidecore_abi::command::shutdown`]). Sending: FIN after all queued data; with [`flags::NOTIFY`] a Completion tells
+    /// when the peer has acknowledged it.
+    pub fn shutdown(
+        &mut self,
+        dti: Dti,
+        how: u64,
+        flags: u8,
+        cookie: u64,
+    ) -> Result<(), PostError> {
+        let mut command = Command::new(Operation::Shutdown, dti.handle(), cookie).with_flags(flags);
+        command.body[0] = how;
+        self.post(command)
+    }
+
+    fn place(&self) -> Place {
+        let posted = self.producer.as_ref().map_or(0, Producer::pushed);
+        Place {
+            lane: self.index as u16,
+            posted: posted as u32,
+        }
+    }
+
+    fn leave(&mut self, operation: Operation, dti: Dti, cookie: u64) -> Result<(), PostError> {
+        self.post(Command::new(operation, dti.handle(), cookie))?;
+        self.ual.handles.left(dti, self.place());
+        Ok(())
+    }
+
+    /// Closes: queued data and a FIN still go out. Event: Closed, when the connection is over; after it the handle is used
+    /// again. Post it also after a Closed that came by itself (reset, time-out): until then the handle stays taken. Memory of
+    /// sends stays the engine's until Closed.
+    pub fn close(&mut self, dti: Dti, cookie: u64) -> Result<(), PostError> {
+        self.leave(Operation::Close, dti, cookie)
+    }
+
+    /// Resets the connection and drops everything queued. Event: Closed. The handle as with [`Self::close`].
+    pub fn abort(&mut self, dti: Dti, cookie: u64) -> Result<(), PostError> {
+        self.leave(Operation::Abort, dti, cookie)
+    }
+
+    /// Cancels the receives, accepts or the connect that were posted on `dti` with the cookie `which`. Each of them answers with status
+    /// Cancelled, unless it was done already.
+    pub fn cancel(&mut self, dti: Dti, which: u64, cookie: u64) -> Result<(), PostError> {
+        let mut command = Command::new(Operation::Cancel, dti.handle(), cookie);
+        command.body[0] = which;
+        self.post(command)
+    }
+
+    /// Sets an option (TCP_NODELAY, TCP_CORK, keepalive …). Quiet when it succeeds, unless [`flags::NOTIFY`] is given.
+    pub fn set_option(
+        &mut self,
+        dti: Dti,
+        option: Opt,
+        value: u64,
+        flags: u8,
+        cookie: u64,
+    ) -> Result<(), PostError> {
+        let mut command =
+            Command::new(Operation::SetOption, dti.handle(), cookie).with_flags(flags);
+        command.body[0] = option as u64;
+        command.body[1] = value;
+        self.post(command)
+    }
+
+    /// Asks for an option. Completion: the value in body 0, or for addresses in body 0..3.
+    pub fn get_option(&mut self, dti: Dti, option: Opt, cookie: u64) -> Result<(), PostError> {
+        let mut command = Command::new(Operation::GetOption, dti.handle(), cookie);
+        command.body[0] = option as u64;
+        self.post(command)
+    }
+
+    /// Gives a region back. Completion, on `answer`: when no send or receive refers to it any more.
+    pub fn deregister(
+        &mut self,
+        region: RegionId,
+        answer: impl Into<EvqId>,
+        cookie: u64,
+    ) -> Result<(), PostError> {
+        let mut command = Command::new(Operation::Deregister, DtiHandle::default(), cookie);
+        command.evq = answer.into().0;
+        command.body[0] = u64::from(region.0);
+        self.post(command)
+    }
+
+    /// Does nothing, and says so on `answer`: everything posted on this lane before it has then been read.
+    pub fn nop(&mut self, answer: impl Into<EvqId>, cookie: u64) -> Result<(), PostError> {
+        let mut command = Command::new(Operation::Nop, DtiHandle::default(), cookie);
+        command.evq = answer.into().0;
+        self.post(command.with_flags(flags::NOTIFY))
+    }
+
+    /// Posts the chunks that wait to be returned, and wakes the engine if it sleeps or does not poll this lane at the moment. To be called
+    /// after posting, once for many commands: it costs a memory fence, and a system call only when the engine sleeps.
+    #[inline]
+    pub fn flush(&mut self) {
+        self.post_returns(1);
+        if std::mem::take(&mut self.posted) {
+            if let Some(producer) = &self.producer {
+                self.ual.ring(producer, self.index, self.engine);
+            }
+        }
+    }
+}
+
+impl Drop for Lane {
+    fn drop(&mut self) {
+        self.flush();
+        if let Some(producer) = self.producer.take() {
+            let returns = std::mem::take(&mut self.returns);
+            let idle = IdleLane { producer, returns };
+            self.ual.put_lane_back(self.index, idle);
+        }
+    }
+}
+
+impl std::fmt::Debug for Lane {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Lane")
+            .field("index", &self.index)
+            .field("engine", &self.engine)
+            .field("unreturned", &self.returns.len())
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,178 @@
+//! Whether the engine still lives.
+//!
+//! The agent's socket is the sign of life. A thread that sleeps on a futex does not see that socket end, so one small thread
+//! of each UAL looks at it for all others. It is started when somebody sleeps for the first time: a program that only polls has none.
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+
+use rustix::event::{PollFd, PollFlags};
+use rustix::io::Errno;
+
+/// Stack of the watching thread: it calls poll and little else.
+const STACK: usize = 64 << 10;
+
+pub(crate) struct Liveness {
+    gone: Arc<AtomicBool>,
+    watcher: Mutex<Option<Watcher>>,
+    /// Fast answer to "is a watcher running?".
+    watched: AtomicBool,
+}
+
+struct Watcher {
+    /// Dropping it ends the thread.
+    stop: Option<OwnedFd>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Liveness {
+    pub(crate) fn new() -> Self {
+        Self {
+            gone: Arc::new(AtomicBool::new(false)),
+            watcher: Mutex::new(None),
+            watched: AtomicBool::new(false),
+        }
+    }
+
+    /// Whether the end was seen already. Cheap.
+    #[inline]
+    pub(crate) fn is_gone(&self) -> bool {
+        self.gone.load(Ordering::Acquire)
+    }
+
+    /// Whether the socket has ended, asking the system when no thread watches it.
+    pub(crate) fn check(&self, socket: impl AsFd) -> bool {
+        if self.is_gone() {
+            return false;
+        }
+        if !self.watched.load(Ordering::Acquire) && hung_up(&socket, None, true) {
+            self.gone.store(true, Ordering::Release);
+        }
+        !self.is_gone()
+    }
+
+    /// From now on `ended` is called, on a thread of its own, as soon as the socket ends.
+    pub(crate) fn watch(
+        &self,
+        socket: impl AsFd,
+        ended: impl FnOnce() + Send + 'static,
+    ) -> io::Result<()> {
+        if self.watched.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        let mut watcher = self.watcher.lock().unwrap_or_else(PoisonError::into_inner);
+        if watcher.is_some() {
+            return Ok(());
+        }
+        let socket = socket.as_fd().try_clone_to_owned()?;
+        let (stop, stopped) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)
+            .map(|(reader, writer)| (writer, reader))?;
+        let gone = Arc::clone(&self.gone);
+        let thread = std::thread::Builder::new()
+            .name("sidecore-watch".into())
+            .stack_size(STACK)
+            .spawn(move || {
+                if hung_up(&socket, Some(&stopped), false) {
+                    gone.store(true, Ordering::Release);
+                    ended();
+                }
+            })?;
+        *watcher = Some(Watcher {
+            stop: Some(stop),
+            thread: Some(thread),
+        });
+        self.watched.store(true, Ordering::Release);
+        Ok(())
+    }
+}
+
+impl Drop for Watcher {
+    fn drop(&mut self) {
+        // Its copy of the socket must be closed when we say that the UAL is closed.
+        drop(self.stop.take());
+        if let Some(thread) = self.thread.take() {
+            let ourselves = thread.thread().id() == std::thread::current().id();
+            if !ourselves {
+                // The thread has nothing that panics; if it did, it is over as well.
+                let _ = thread.join();
+            }
+        }
+    }
+}
+
+/// Waits until the socket is hung up (true) or `stop` is closed (false); with `at_once` only looks.
+fn hung_up(socket: &impl AsFd, stop: Option<&OwnedFd>, at_once: bool) -> bool {
+    // Nothing is asked for: a hang-up is told anyway, and messages, which are not for us, are not.
+    let socket = PollFd::new(socket, PollFlags::empty());
+    let mut fds = match stop {
+        Some(stop) => vec![socket, PollFd::new(stop, PollFlags::empty())],
+        None => vec![socket],
+    };
+    let now = rustix::time::Timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    loop {
+        match rustix::event::poll(&mut fds, at_once.then_some(&now)) {
+            Ok(_) | Err(Errno::INTR) => {}
+            // The descriptors are ours; what else goes wrong (no memory) is not the engine's end.
+            Err(_) => return false,
+        }
+        let over = PollFlags::HUP | PollFlags::ERR | PollFlags::NVAL;
+        if fds[0].revents().intersects(over) {
+            return true;
+        }
+        if at_once || fds[1..].iter().any(|fd| fd.revents().intersects(over)) {
+            return false;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use sidecore_sys::unix::Stream;
+    use std::sync::mpsc;
+    use std::time::Duration;
+
+    #[test]
+    fn the_end_is_seen_with_and_without_a_watcher() {
+        let (ours, theirs) = Stream::pair().unwrap();
+        let liveness = Liveness::new();
+        assert!(liveness.check(&ours));
+        theirs.send_with_fds(b"a message", &[]).unwrap();
+        assert!(liveness.check(&ours), "a message is no end");
+        drop(theirs);
+        assert!(!liveness.check(&ours));
+
+        let (ours, theirs) = Stream::pair().unwrap();
+        let liveness = Liveness::new();
+        let (tell, told) = mpsc::channel();
+        let again = tell.clone();
+        liveness
+            .watch(&ours, move || tell.send(()).unwrap())
+            .unwrap();
+        liveness
+            .watch(&ours, move || again.send(()).unwrap())
+            .unwrap();
+        theirs.send_with_fds(b"a message", &[]).unwrap();
+        assert!(told.recv_timeout(Duration::from_millis(20)).is_err());
+        assert!(!liveness.is_gone());
+        drop(theirs);
+        told.recv_timeout(Duration::from_secs(10)).unwrap();
+        assert!(liveness.is_gone());
+    }
+
+    #[test]
+    fn a_watcher_ends_with_its_owner_and_lets_the_socket_go() {
+        let (ours, theirs) = Stream::pair().unwrap();
+        let liveness = Liveness::new();
+        liveness.watch(&ours, || panic!("nothing ended")).unwrap();
+        drop(liveness);
+        drop(ours);
+        assert_eq!(theirs.recv_with_fds(&mut [0; 4]).unwrap().0, 0);
+    }
+}

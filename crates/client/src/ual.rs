@@ -1,0 +1,363 @@
+//! The UAL: what this process shares with an engine.
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
+
+use sidecore_abi::RegionId;
+use sidecore_abi::agent::{Reply, Request, RequestKind};
+use sidecore_abi::control::READER_TAKEN;
+use sidecore_shm::control::{AppControl, WaitCell};
+use sidecore_shm::{Consumer, Producer, Shared};
+use sidecore_sys::memfd::{Memfd, check_sealed};
+use sidecore_sys::unix::Stream;
+use sidecore_sys::wake::{Sleeper, Waker};
+
+use crate::agent::{Agent, Opened};
+use crate::config::{Granted, UalConfig};
+use crate::error::{Exhausted, OpenError};
+use crate::evq::{EventQueue, EvqId};
+use crate::handles::{Handles, Place};
+use crate::lane::Lane;
+use crate::liveness::Liveness;
+use crate::pool::ReceivePool;
+use crate::region::Region;
+
+/// The connection of a process to an engine: lanes, event queues, regions, a receive pool, and a table of DTIs. The protection domain:
+/// another UAL sees nothing of it.
+///
+/// Cheap to clone; all clones, and the lanes and queues made of it, keep it open. When the last goes, the engine closes the UAL with
+/// everything in it.
+///
+/// A forked child must not use its parent's: it opens its own.
+#[derive(Clone)]
+pub struct Ual {
+    inner: Arc<Inner>,
+}
+
+pub(crate) struct Inner {
+    pub(crate) control: AppControl,
+    pub(crate) granted: Granted,
+    pub(crate) handles: Handles,
+    pub(crate) spin: Duration,
+    /// The control memory once more, for the one word that another thread's lane is asked for.
+    memory: Shared,
+    pool: ReceivePool,
+    waker: Waker,
+    /// Second descriptors of the wait sockets that were given out: see [`Inner::wake_everybody`].
+    sockets: Mutex<Vec<OwnedFd>>,
+    lanes: Mutex<Vec<Option<IdleLane>>>,
+    queues: Mutex<Vec<Option<IdleQueue>>>,
+    // Dropped in this order: the watching thread lets its copy of the socket go before the socket itself closes.
+    liveness: Liveness,
+    agent: Agent,
+}
+
+/// A lane that nobody claims.
+pub(crate) struct IdleLane {
+    pub(crate) producer: Producer,
+    /// Chunks that its last user could not return any more.
+    pub(crate) returns: Vec<u32>,
+}
+
+/// An event queue that nobody claims.
+pub(crate) struct IdleQueue {
+    /// One for each engine thread.
+    pub(crate) consumers: Vec<Consumer>,
+    pub(crate) cell: WaitCell,
+    /// The socket on which the engine wakes the cell, once it was asked for.
+    pub(crate) socket: Option<Sleeper>,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Ual {
+    /// Opens a UAL at the engine whose agent listens at `path`. Blocks until the agent has answered.
+    pub fn open(path: impl AsRef<Path>, config: &UalConfig) -> Result<Self, OpenError> {
+        let stream = Stream::connect(path).map_err(OpenError::Connect)?;
+        Self::open_stream(stream, config)
+    }
+
+    /// The same over a connected socket: of an engine in this process, or one that was passed on.
+    pub fn open_on(socket: OwnedFd, config: &UalConfig) -> Result<Self, OpenError> {
+        Self::open_stream(Stream::from(socket), config)
+    }
+
+    fn open_stream(stream: Stream, config: &UalConfig) -> Result<Self, OpenError> {
+        let agent = Agent::new(stream);
+        let Opened {
+            reply,
+            control,
+            pool,
+            wake,
+        } = agent.open(&config.request())?;
+        let granted = Granted::from_reply(&reply);
+        let memory = Shared::map_trusted(control, true).map_err(OpenError::Io)?;
+        let control = AppControl::new(memory.clone(), granted.geometry)
+            .map_err(|_| OpenError::Protocol("its control memory does not fit what it granted"))?;
+        let pool = Shared::map_trusted(pool, false).map_err(OpenError::Io)?;
+        if pool.len() < granted.pool_bytes {
+            return Err(OpenError::Protocol(
+                "its receive pool is smaller than granted",
+            ));
+        }
+        let (lanes, queues) = ends(&control, &granted)
+            .ok_or(OpenError::Protocol("its control memory lacks a lane"))?;
+        Ok(Self {
+            inner: Arc::new(Inner {
+                control,
+                granted,
+                handles: Handles::new(granted.dtis),
+                spin: config.spin,
+                memory,
+                pool: ReceivePool::new(pool),
+                waker: Waker::from(wake),
+                sockets: Mutex::new(Vec::new()),
+                lanes: Mutex::new(lanes),
+                queues: Mutex::new(queues),
+                liveness: Liveness::new(),
+                agent,
+            }),
+        })
+    }
+
+    /// Claims a doorbell lane, which is given back when dropped.
+    pub fn lane(&self) -> Result<Lane, Exhausted> {
+        let mut lanes = lock(&self.inner.lanes);
+        for (index, place) in lanes.iter_mut().enumerate() {
+            if let Some(idle) = place.take() {
+                let index = index as u32;
+                let engine = index % self.inner.granted.geometry.engines;
+                return Ok(Lane::new(Arc::clone(&self.inner), index, engine, idle));
+            }
+        }
+        Err(Exhausted("doorbell lane"))
+    }
+
+    /// Claims an event queue, which is given back when dropped. Events that lie on it by then, or still come for DTIs that name it, are
+    /// its next claimer's.
+    pub fn event_queue(&self) -> Result<EventQueue, Exhausted> {
+        let mut queues = lock(&self.inner.queues);
+        for (index, place) in queues.iter_mut().enumerate() {
+            if let Some(idle) = place.take() {
+                let id = EvqId(index as u16);
+                return Ok(EventQueue::new(Arc::clone(&self.inner), id, idle));
+            }
+        }
+        Err(Exhausted("event queue"))
+    }
+
+    /// Makes `len` bytes of memory (whole pages; huge ones if `huge`) and registers them. Blocks until the agent has answered.
+    pub fn allocate_region(&self, len: u64, huge: bool) -> io::Result<Region> {
+        let memory = Memfd::create("sidecore-region", whole_pages(len)?, huge)?;
+        memory.seal_size()?;
+        self.register(memory)
+    }
+
+    /// Registers memory that the caller made: a memfd sealed against shrinking and growing ([`Memfd::seal_size`]), or it is
+    /// refused. Blocks until the agent has answered. Mapped here writable if it may be.
+    pub fn register(&self, memory: impl AsFd) -> io::Result<Region> {
+        self.inner.register(memory, None)
+    }
+
+    /// As [`Self::register`], without waiting for the engine itself: a Registered event with this cookie, on `answer`, tells that the
+    /// region may be used. (Blocks only for the answer of the agent's thread.)
+    pub fn register_async(
+        &self,
+        memory: impl AsFd,
+        answer: impl Into<EvqId>,
+        cookie: u64,
+    ) -> io::Result<Region> {
+        self.inner.register(memory, Some((answer.into(), cookie)))
+    }
+
+    /// Copies a file into memory and registers that: files themselves cannot be registered, as anybody could cut them while the
+    /// engine reads. Blocks for reading. The file's length is returned too, the region's being whole pages.
+    pub fn register_file(&self, path: impl AsRef<Path>) -> io::Result<(Region, u64)> {
+        let mut file = std::fs::File::open(path)?;
+        let (memory, len) = copy_of(&mut file)?;
+        Ok((self.register(memory)?, len))
+    }
+
+    /// The receive pool: where the bytes of Received and Datagram events lie.
+    #[inline]
+    pub fn pool(&self) -> &ReceivePool {
+        &self.inner.pool
+    }
+
+    /// What was granted of what was wished.
+    pub fn granted(&self) -> &Granted {
+        &self.inner.granted
+    }
+
+    /// Whether the engine still holds this UAL open. A system call, unless a thread has slept on an event queue before.
+    pub fn is_alive(&self) -> bool {
+        self.inner.is_alive()
+    }
+}
+
+impl std::fmt::Debug for Ual {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Ual")
+            .field("granted", &self.inner.granted)
+            .finish_non_exhaustive()
+    }
+}
+
+type Ends = (Vec<Option<IdleLane>>, Vec<Option<IdleQueue>>);
+
+/// The application's ends of all lanes and queues.
+fn ends(control: &AppControl, granted: &Granted) -> Option<Ends> {
+    let g = granted.geometry;
+    let lane = |lane: u32| {
+        Some(Some(IdleLane {
+            producer: control.dbq(lane, lane % g.engines)?,
+            returns: Vec::new(),
+        }))
+    };
+    let queue = |evq: u32| {
+        let consumers: Option<Vec<_>> = (0..g.engines).map(|e| control.evq(evq, e)).collect();
+        Some(Some(IdleQueue {
+            consumers: consumers?,
+            cell: control.wait_cell(evq)?,
+            socket: None,
+        }))
+    };
+    // A queue without a cell to sleep on could not be waited for: it is not offered.
+    let queues: Option<Vec<_>> = (0..g.evqs.min(g.wait_cells)).map(queue).collect();
+    let lanes: Option<Vec<_>> = (0..g.lanes).map(lane).collect();
+    Some((lanes?, queues?))
+}
+
+fn whole_pages(len: u64) -> io::Result<u64> {
+    let pages = len.max(1).checked_next_multiple_of(4096);
+    pages.ok_or_else(|| io::Error::from(io::ErrorKind::InvalidInput))
+}
+
+/// A sealed copy of what is left to read of `file`, and its length.
+fn copy_of(file: &mut std::fs::File) -> io::Result<(Memfd, u64)> {
+    use std::io::Read;
+    let len = file.metadata()?.len();
+    let memory = Memfd::create("sidecore-file", whole_pages(len)?, false)?;
+    let copy = std::fs::File::from(memory.into_fd());
+    // Not more than it was long: it may grow meanwhile.
+    let copied = io::copy(&mut file.take(len), &mut &copy)?;
+    let memory = Memfd::from(OwnedFd::from(copy));
+    memory.seal_size()?;
+    Ok((memory, copied))
+}
+
+impl Inner {
+    fn register(&self, memory: impl AsFd, answer: Option<(EvqId, u64)>) -> io::Result<Region> {
+        let memory = memory.as_fd();
+        check_sealed(memory)?;
+        let shared = Shared::map_trusted(memory, sidecore_sys::memfd::is_writable(memory))?;
+        let (evq, cookie) = answer.map_or((u64::MAX, 0), |(evq, cookie)| (evq.0.into(), cookie));
+        let request = Request {
+            args: [0, evq, cookie],
+            ..Request::new(RequestKind::RegisterRegion)
+        };
+        let (reply, _): (Reply, _) = self.agent.ask(&request, &[memory])?;
+        if reply.args[1] < shared.len() {
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidData,
+                "the agent registered less than was asked for",
+            ));
+        }
+        Ok(Region::new(RegionId(reply.args[0] as u32), shared))
+    }
+
+    /// After posting: tells the engine, if it does not look by itself.
+    #[inline]
+    pub(crate) fn ring(&self, producer: &Producer, lane: u32, engine: u32) {
+        if self.control.ring(producer, lane, engine) {
+            self.waker.wake();
+        }
+    }
+
+    /// Whether the engine has read what was posted at a place of some lane.
+    pub(crate) fn has_read(&self, place: Place) -> bool {
+        let g = self.granted.geometry;
+        let lane = u32::from(place.lane);
+        let at = g.lane(lane, lane % g.engines) + READER_TAKEN;
+        let taken = self.memory.atomic_u32(at as u64);
+        taken.is_some_and(|taken| {
+            let taken = taken.load(Ordering::Acquire);
+            taken.wrapping_sub(place.posted) as i32 >= 0
+        })
+    }
+
+    pub(crate) fn put_lane_back(&self, index: u32, idle: IdleLane) {
+        if let Some(place) = lock(&self.lanes).get_mut(index as usize) {
+            *place = Some(idle);
+        }
+    }
+
+    pub(crate) fn put_queue_back(&self, id: EvqId, idle: IdleQueue) {
+        if let Some(place) = lock(&self.queues).get_mut(usize::from(id.0)) {
+            *place = Some(idle);
+        }
+    }
+
+    /// Whether the engine is known to have gone. Costs a load.
+    #[inline]
+    pub(crate) fn is_gone(&self) -> bool {
+        self.liveness.is_gone()
+    }
+
+    pub(crate) fn is_alive(&self) -> bool {
+        self.liveness.check(self.agent.socket())
+    }
+
+    /// From now on sleepers are woken when the engine goes.
+    pub(crate) fn watch(self: &Arc<Self>) -> io::Result<()> {
+        let ual: Weak<Self> = Arc::downgrade(self);
+        self.liveness.watch(self.agent.socket(), move || {
+            // Upgraded for the moment only; should it be the last by then, it is dropped here, on the watching thread.
+            if let Some(ual) = ual.upgrade() {
+                ual.wake_everybody();
+            }
+        })
+    }
+
+    fn wake_everybody(&self) {
+        // The flag before, the sleepers' words after; a sleeper does it the other way round.
+        std::sync::atomic::fence(Ordering::SeqCst);
+        for cell in 0..self.granted.geometry.wait_cells {
+            if let Some(cell) = self.control.wait_cell(cell) {
+                cell.wake();
+            }
+        }
+        lock(&self.sockets).iter().for_each(end);
+    }
+
+    /// A socket on which the engine wakes a wait cell.
+    pub(crate) fn wait_socket(self: &Arc<Self>, cell: u32) -> io::Result<Sleeper> {
+        let request = Request {
+            args: [u64::from(cell), 0, 0],
+            ..Request::new(RequestKind::WaitSocket)
+        };
+        let (_, mut fds) = self.agent.ask(&request, &[])?;
+        let fd = fds.pop().ok_or_else(|| {
+            io::Error::new(io::ErrorKind::InvalidData, "the agent sent no socket")
+        })?;
+        // The engine's end does not show here when it closes (datagrams have no end), so the watching thread must see to it.
+        lock(&self.sockets).push(fd.try_clone()?);
+        self.watch()?;
+        if self.is_gone() {
+            lock(&self.sockets).iter().for_each(end);
+        }
+        Ok(Sleeper::from(fd))
+    }
+}
+
+/// Makes a wait socket readable for ever.
+fn end(socket: &OwnedFd) {
+    // It fails only for descriptors that are no sockets.
+    let _ = rustix::net::shutdown(socket, rustix::net::Shutdown::Both);
+}
