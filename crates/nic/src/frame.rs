@@ -1,6 +1,6 @@
 //! Frames on their way out.
 
-pub use crate::memref::MemRef;
+use sidecore_shm::MemRef;
 use sidecore_wire::checksum;
 
 /// The most bytes of [`TxFrame::header`]: Ethernet (14), IPv6 (40) or IPv4 with options (60), TCP with options (60)

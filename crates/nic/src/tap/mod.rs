@@ -12,6 +12,7 @@ mod readwrite;
 mod setup;
 #[allow(unsafe_code)]
 mod sys;
+mod uring;
 mod vnet;
 
 use std::net::IpAddr;
@@ -23,6 +24,7 @@ pub use setup::DeviceDrops;
 
 use crate::{Caps, Nic, NicCounters, NicError, RxBurst, RxFrame, TxFrame};
 use readwrite::ReadWrite;
+use uring::Uring;
 
 /// Payload bytes of the largest super-segment: what an IPv4 packet holds beside the largest headers.
 const TSO_MAX: u32 = 65_535 - 60 - 60;
@@ -33,6 +35,10 @@ pub enum TapIo {
     /// A `read` and a `writev` for each frame.
     #[default]
     ReadWrite,
+    /// An io_uring: an armed read fills buffers that the kernel chooses from, frames to send are gathered until
+    /// [`flush`](Nic::flush), and one system call does both. A turn that finds nothing makes none. Needs Linux 6.7. The
+    /// device belongs to the thread that first receives or sends; dropped on another one, it vanishes a little later.
+    IoUring,
 }
 
 /// What [`Tap::create`] makes. Start from [`TapConfig::default`].
@@ -88,6 +94,7 @@ pub struct Tap {
 
 enum Io {
     ReadWrite(ReadWrite),
+    Uring(Uring),
 }
 
 impl Tap {
@@ -100,12 +107,20 @@ impl Tap {
         setup::check(&config)?;
         let (fd, device) = setup::open(&config)?;
         let io = match config.mode {
-            TapIo::ReadWrite => ReadWrite::new().map(Io::ReadWrite),
+            TapIo::ReadWrite => {
+                Io::ReadWrite(ReadWrite::new().map_err(|source| NicError::System {
+                    what: format!("memory for the frames of {}", config.name),
+                    source,
+                })?)
+            }
+            TapIo::IoUring => {
+                Io::Uring(
+                    Uring::new(fd.as_fd()).map_err(|source| NicError::Unsupported {
+                        what: format!("io_uring for {}: {source}: choose read-write", config.name),
+                    })?,
+                )
+            }
         };
-        let io = io.map_err(|source| NicError::System {
-            what: format!("memory for the frames of {}", config.name),
-            source,
-        })?;
         Ok(Self {
             caps: Caps {
                 mac: config.mac,
@@ -146,6 +161,7 @@ impl Nic for Tap {
     fn receive(&mut self, burst: &mut RxBurst) -> usize {
         match &mut self.io {
             Io::ReadWrite(io) => io.receive(self.fd.as_fd(), burst, &mut self.counters),
+            Io::Uring(io) => io.receive(burst, &mut self.counters),
         }
     }
 
@@ -153,6 +169,7 @@ impl Nic for Tap {
     fn frame(&self, frame: &RxFrame) -> &[u8] {
         match &self.io {
             Io::ReadWrite(io) => io.frame(frame),
+            Io::Uring(io) => io.frame(frame),
         }
     }
 
@@ -160,6 +177,7 @@ impl Nic for Tap {
     fn release(&mut self, burst: &mut RxBurst) {
         match &mut self.io {
             Io::ReadWrite(io) => io.release(burst),
+            Io::Uring(io) => io.release(burst),
         }
     }
 
@@ -168,6 +186,7 @@ impl Nic for Tap {
         match &self.io {
             // The kernel takes a frame at once, or drops it and says so.
             Io::ReadWrite(_) => true,
+            Io::Uring(io) => io.has_room(),
         }
     }
 
@@ -179,6 +198,7 @@ impl Nic for Tap {
         }
         match &mut self.io {
             Io::ReadWrite(io) => io.submit(self.fd.as_fd(), frame, &mut self.counters),
+            Io::Uring(io) => io.submit(frame, &mut self.counters),
         }
     }
 
@@ -186,6 +206,7 @@ impl Nic for Tap {
     fn flush(&mut self) {
         match &mut self.io {
             Io::ReadWrite(_) => {}
+            Io::Uring(io) => io.flush(&mut self.counters),
         }
     }
 
@@ -193,11 +214,19 @@ impl Nic for Tap {
     fn in_flight(&self) -> bool {
         match &self.io {
             Io::ReadWrite(_) => false,
+            Io::Uring(io) => io.in_flight(),
         }
     }
 
     fn sleep_fd(&self) -> Option<BorrowedFd<'_>> {
         Some(self.fd.as_fd())
+    }
+
+    fn prepare_sleep(&mut self) -> bool {
+        match &mut self.io {
+            Io::ReadWrite(_) => true,
+            Io::Uring(io) => io.prepare_sleep(),
+        }
     }
 
     fn counters(&self) -> &NicCounters {

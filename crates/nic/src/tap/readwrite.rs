@@ -12,6 +12,9 @@ use crate::{NicCounters, RxBurst, RxFrame, TxFrame};
 /// than the kernel's handling of a vector (measured, see `docs/tap-io.md`).
 const COPY_MAX: usize = 1024;
 
+/// Bytes that [`assemble`] needs.
+pub(super) const SCRATCH_LEN: usize = vnet::LEN + HEADER_MAX + COPY_MAX;
+
 /// Frames are read and written by a call each. The calls made for nothing are kept few: see [`ReadWrite::receive`].
 pub(super) struct ReadWrite {
     memory: RxMemory,
@@ -21,7 +24,7 @@ pub(super) struct ReadWrite {
     /// How many frames the next [`receive`](Self::receive) takes before it asks whether there are more.
     expected: usize,
     /// The virtio-net header, the frame's header and a small payload.
-    scratch: [u8; vnet::LEN + HEADER_MAX + COPY_MAX],
+    scratch: [u8; SCRATCH_LEN],
 }
 
 impl ReadWrite {
