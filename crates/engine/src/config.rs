@@ -63,7 +63,7 @@ impl Default for Policy {
             unprivileged_ports_from: 1024,
             dtis: 1 << 20,
             pool_bytes: 4 << 30,
-            regions: 4096,
+            regions: sidecore_abi::control::limits::REGIONS,
             region_bytes: 16 << 30,
             descriptors_per_dti: 4096,
             descriptors: 1 << 20,

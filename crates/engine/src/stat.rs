@@ -54,13 +54,13 @@ impl Engine {
     fn connection(&self, c: &sidecore_stack::ConnectionInfo) -> Value {
         let dti = self.tables.dtis.get(c.user);
         json!({
-            "state": c.state,
+            "state": c.tcp.state,
             "local": c.local.to_string(),
             "remote": c.remote.to_string(),
             "ual": dti.and_then(|dti| Some(self.tables.uals.get(dti.ual as usize)?.as_ref()?.id)),
             "send_queue": dti.map_or(0, |dti| dti.tx.end - dti.tx.una),
             "receive_queue": dti.map_or(0, |dti| dti.rx.in_order.saturating_sub(dti.rx.returned)),
-            "info": c.info,
+            "info": c.tcp,
         })
     }
 

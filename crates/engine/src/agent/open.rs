@@ -3,7 +3,7 @@
 use std::os::fd::OwnedFd;
 
 use sidecore_abi::agent::{Reply, Request};
-use sidecore_abi::control::{Geometry, limits};
+use sidecore_abi::control::Geometry;
 use sidecore_abi::{Status, pool};
 use sidecore_shm::Shared as Memory;
 use sidecore_shm::control::EngineControl;
@@ -24,19 +24,11 @@ pub(crate) struct Opened {
 
 /// What is granted of what was wished.
 fn grant(policy: &Policy, wish: &Request) -> (Geometry, u32, u64) {
-    let g = wish.geometry;
     let geometry = Geometry {
         engines: 1,
-        lanes: g.lanes.clamp(1, limits::LANES),
-        lane_order: g
-            .lane_order
-            .clamp(*limits::ORDER.start(), *limits::ORDER.end()),
-        evqs: g.evqs.clamp(1, limits::EVQS),
-        evq_order: g
-            .evq_order
-            .clamp(*limits::ORDER.start(), *limits::ORDER.end()),
-        wait_cells: g.wait_cells.clamp(1, limits::WAIT_CELLS),
-    };
+        ..wish.geometry
+    }
+    .clamped();
     let slab = pool::SLAB as u64;
     let largest = (policy.pool_bytes.min(pool::MAX_BYTES) / slab * slab).max(pool::MIN_BYTES);
     let bytes = wish

@@ -11,7 +11,7 @@ use crate::dti::{Dti, Role, flag};
 use crate::tables::frame::POOL_REGION;
 
 /// Extents in one list.
-const LIST_MAX: u32 = 1024;
+const LIST_MAX: u32 = sidecore_abi::control::limits::LIST;
 
 /// Send.
 #[inline]
