@@ -2,6 +2,7 @@
 
 use core::time::Duration;
 
+use serde::{Deserialize, Serialize};
 use sidecore_wire::{SeqNumber, TcpFlags, TcpHeader, WindowScale};
 
 use crate::config::{Config, Settings};
@@ -47,17 +48,21 @@ pub(crate) const NO_OFFSET: u64 = u64::MAX;
 /// `next_timeout` at the latest. When `state` is Closed and `wants_transmit` is false, call `release` and drop it.
 ///
 /// The fields before `cold` are the hot part: three cache lines, all that the steady state touches.
-#[derive(Debug)]
+#[derive(Debug, Serialize, Deserialize)]
 #[repr(C)]
 pub struct Connection {
     pub(crate) flags: Flags,
     pub(crate) state: State,
     pub(crate) phase: Phase,
     /// Snd.Wind.Shift and Rcv.Wind.Shift (RFC 7323 section 2.2).
+    #[serde(with = "crate::snapshot::scale")]
     pub(crate) snd_scale: WindowScale,
+    #[serde(with = "crate::snapshot::scale")]
     pub(crate) rcv_scale: WindowScale,
     /// ISS + 1 and IRS + 1.
+    #[serde(with = "crate::snapshot::seq")]
     pub(crate) snd_base: SeqNumber,
+    #[serde(with = "crate::snapshot::seq")]
     pub(crate) rcv_base: SeqNumber,
 
     /// RCV.NXT; after the peer's FIN is in order, it lies after that.
@@ -122,7 +127,7 @@ pub struct Connection {
 }
 
 /// What only the opening, loss, probing, closing and statistics touch.
-#[derive(Debug)]
+#[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Cold {
     /// When a partial segment that is held back by cork goes out; meaningful with Flags::CORKED.
     pub(crate) cork_at: Instant,
@@ -131,6 +136,7 @@ pub(crate) struct Cold {
     pub(crate) autotune: Autotune,
 
     /// Received out of order: all after RCV.NXT.
+    #[serde(skip)]
     pub(crate) out_of_order: RangeList,
     /// What the next SACK option says.
     pub(crate) recent: RecentBlocks,
@@ -138,6 +144,7 @@ pub(crate) struct Cold {
     pub(crate) rcv_fin: u64,
 
     /// The scoreboard: selectively acknowledged ranges, all within SND.UNA..SND.NXT.
+    #[serde(skip)]
     pub(crate) sacked: RangeList,
     /// Bytes of `sacked`.
     pub(crate) sacked_bytes: u64,
@@ -155,6 +162,7 @@ pub(crate) struct Cold {
     /// When the oldest unanswered transmission or probe was made; the user timeout counts from it.
     pub(crate) unanswered_since: Instant,
     /// The SEG.SEQ of Flags::RESET_REPLY.
+    #[serde(with = "crate::snapshot::seq")]
     pub(crate) reset_reply_seq: SeqNumber,
     /// Challenge ACKs in the second that began at `challenge_second` (RFC 5961 section 7).
     pub(crate) challenge_second: u32,
@@ -173,7 +181,7 @@ pub(crate) struct Cold {
     pub(crate) counters: Counters,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, serde::Serialize, serde::Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Counters {
     pub(crate) retransmissions: u32,
     pub(crate) timeouts: u32,

@@ -1,7 +1,9 @@
 //! One word of flags in the first cache line: what is due, what was agreed, what forbids header prediction.
 
+use serde::{Deserialize, Serialize};
+
 /// A set of flags; `Flags::A | Flags::B` in constants by [`Flags::or`].
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Flags(u32);
 
 impl Flags {
@@ -121,13 +123,5 @@ impl Flags {
         } else {
             self.clear(other);
         }
-    }
-
-    pub(crate) const fn bits(self) -> u32 {
-        self.0
-    }
-
-    pub(crate) const fn from_bits(bits: u32) -> Self {
-        Self(bits)
     }
 }

@@ -4,6 +4,7 @@ use crate::Connection;
 use crate::flags::Flags;
 use crate::range_pool::{Range, RangePool};
 use crate::recovery::Phase;
+use crate::time::Instant;
 
 impl Connection {
     /// Panics if the control block contradicts itself. For tests and fuzzers; debug builds call it after every segment that
@@ -41,6 +42,16 @@ impl Connection {
             assert!(last.end <= self.snd_nxt, "acknowledged what was not sent");
         }
         assert_eq!(self.phase != Phase::Open, self.flags.any(Flags::RECOVERING));
+        if self.state.is_synchronized() && self.snd_una < self.snd_nxt {
+            assert!(
+                self.retransmit_at != Instant::NEVER,
+                "outstanding data without a timer"
+            );
+            assert!(
+                !self.flags.any(Flags::PROBING),
+                "probing with data outstanding"
+            );
+        }
     }
 
     fn check_receive_side(&self, ranges: &RangePool) {

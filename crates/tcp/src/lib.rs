@@ -47,6 +47,7 @@ pub use connection::Connection;
 pub use isn::{initial_sequence_number, timestamp_offset};
 pub use range_pool::{MAX_RANGES_PER_LIST, RangePool};
 pub use reset::reset_for;
+pub use snapshot::{ConnectionSnapshot, RestoreError};
 pub use time::Instant;
 pub use types::{
     CloseReason, DropReason, IcmpKind, Info, Outcome, RxRange, State, TimeoutOutcome, TxLimits,

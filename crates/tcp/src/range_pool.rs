@@ -3,14 +3,16 @@
 //! Out-of-order receive ranges and the SACK scoreboard are sorted lists of disjoint ranges. Both are lists by index in
 //! one array, so that a connection that loses nothing holds no memory for them and nothing is allocated after start.
 
+use serde::{Deserialize, Serialize};
+
 /// No node.
 const NIL: u32 = u32::MAX;
 
 /// How many ranges one list may hold.
 pub const MAX_RANGES_PER_LIST: u16 = 256;
 
-/// Stream offsets `start..end`, never empty.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+/// Stream offsets `start..end`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) struct Range {
     pub(crate) start: u64,
     pub(crate) end: u64,
@@ -137,6 +139,12 @@ pub(crate) struct RangeList {
     head: u32,
     tail: u32,
     len: u16,
+}
+
+impl Default for RangeList {
+    fn default() -> Self {
+        Self::new()
+    }
 }
 
 impl RangeList {

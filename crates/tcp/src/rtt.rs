@@ -1,5 +1,7 @@
 //! Round-trip time and retransmission timeout (RFC 6298).
 
+use serde::{Deserialize, Serialize};
+
 use crate::Connection;
 use crate::time::Instant;
 
@@ -7,7 +9,7 @@ use crate::time::Instant;
 const MAX_RTT_US: u32 = 1 << 27;
 
 /// SRTT and RTTVAR, in fixed point.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct RttEstimator {
     /// Eight times SRTT, in microseconds; 0: no sample yet.
     pub(crate) srtt_x8: u32,

@@ -1,5 +1,6 @@
 //! What we tell the peer about data received out of order (RFC 2018 section 4, RFC 2883).
 
+use serde::{Deserialize, Serialize};
 use sidecore_wire::{SackBlock, SackBlocks};
 
 use crate::Connection;
@@ -9,7 +10,7 @@ use crate::range_pool::Range;
 const EMPTY: Range = Range::new(0, 0);
 
 /// The blocks of the next SACK option, the most recent first, and perhaps a duplicate to report.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) struct RecentBlocks {
     blocks: [Range; 4],
     /// What arrived twice; reported once, as the first block (RFC 2883).

@@ -3,10 +3,14 @@
 use core::ops::{Add, AddAssign, Sub};
 use core::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
 /// A point in time: nanoseconds since an arbitrary origin, the same for all calls on one connection.
 ///
 /// Nothing in this crate reads a clock. Time may stand still between calls but must not run backwards.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default, Hash)]
+#[derive(
+    Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default, Hash, Serialize, Deserialize,
+)]
 #[repr(transparent)]
 pub struct Instant(u64);
 
@@ -98,6 +102,17 @@ impl Instant {
             u32::MAX
         } else {
             micros as u32
+        }
+    }
+
+    /// The same moment on another clock, on which `from` is called `to`. [`Self::NEVER`] stays (saturating).
+    pub(crate) const fn on_other_clock(self, from: Self, to: Self) -> Self {
+        if self.0 == u64::MAX {
+            self
+        } else if to.0 >= from.0 {
+            Self(self.0.saturating_add(to.0 - from.0))
+        } else {
+            Self(self.0.saturating_sub(from.0 - to.0))
         }
     }
 

@@ -80,6 +80,11 @@ impl Connection {
             let ago = core::time::Duration::from_micros(self.rto_us.into());
             self.cold.unanswered_since = now - ago;
         }
+        if self.snd_wnd == 0 {
+            // The peer has taken its window back ("strongly discouraged", RFC 9293 section 3.8.6): as with zero-window probes,
+            // what counts is that it answers (MUST-37).
+            self.cold.unanswered_since = self.cold.unanswered_since.max(self.last_received);
+        }
         if self.unanswered_too_long(now) {
             return Some(self.give_up());
         }
@@ -161,7 +166,10 @@ impl Connection {
         if self.cold.attempts == 0 && !self.flags.any(Flags::ORPHAN) {
             self.cold.unanswered_since = now;
         }
-        if self.unanswered_too_long(now) {
+        // Linux, too, counts the probes of an orphan whether they are answered or not.
+        let orphan = self.flags.any(Flags::ORPHAN) && self.cold.probe_backoff >= ORPHAN_ATTEMPTS;
+        if orphan || self.unanswered_too_long(now) {
+            self.flags.assign(Flags::RESET_DUE, orphan);
             return Some(self.give_up());
         }
         self.cold.attempts = self.cold.attempts.saturating_add(1);

@@ -57,6 +57,9 @@ impl Connection {
         {
             return Some(segment);
         }
+        if self.snd_nxt == self.snd_una && self.snd_nxt < self.send_limit {
+            self.restart_after_idle(now);
+        }
         match self.sendable(tx.max_segments_bytes) {
             Ok(len) => return Some(self.new_data(now, len)),
             Err(hold) => self.note_hold(now, hold),
@@ -147,7 +150,12 @@ impl Connection {
         }
         // Nagle's algorithm (RFC 9293 section 3.7.4) as amended by Minshall and used by Linux: what waits for an ACK is not
         // any small segment, but only one that follows another small one.
-        let small_is_out = (self.snd_sml.wrapping_sub(self.snd_una as u32) as i32) > 0;
+        // Its end lies in (SND.UNA, SND.NXT]; `snd_sml` may be of any age.
+        let behind = self
+            .snd_sml
+            .wrapping_sub(self.snd_una as u32)
+            .wrapping_sub(1);
+        let small_is_out = behind < self.outstanding();
         (small_is_out && !self.flags.any(Flags::NO_DELAY)).then_some(Hold::Nagle)
     }
 
@@ -180,9 +188,6 @@ impl Connection {
     fn new_data(&mut self, now: Instant, len: u32) -> TxSegment {
         let start = self.snd_nxt;
         let end = start + u64::from(len);
-        if start == self.snd_una {
-            self.restart_after_idle(now);
-        }
         let limited = self.window.cwnd.saturating_sub(self.in_flight()) < len + u32::from(self.mss);
         self.flags.assign(Flags::CWND_LIMITED, limited);
         let mut flags = TcpFlags::ACK;
@@ -191,7 +196,7 @@ impl Connection {
             if !self.flags.any(Flags::MORE) {
                 flags |= TcpFlags::PSH;
             }
-            self.flags.clear(Flags::FLUSH.or(Flags::CORKED));
+            self.flags.clear(Flags::CORKED.or(Flags::FLUSH));
             if self.flags.any(Flags::FIN_QUEUED) {
                 flags |= TcpFlags::FIN;
                 self.flags.set(Flags::FIN_SENT);
@@ -200,6 +205,7 @@ impl Connection {
         }
         if !u64::from(len).is_multiple_of(u64::from(self.mss)) {
             self.snd_sml = end as u32;
+            self.flags.clear(Flags::FLUSH);
         }
         self.snd_nxt = sequence_end;
         if self.flags.any(Flags::LOSSY) {
@@ -207,16 +213,11 @@ impl Connection {
         }
         self.rtt_start(now, sequence_end);
         // RFC 6298 rule 5.1.
-        if self.retransmit_at == Instant::NEVER {
-            self.cold_start_timer(now);
+        if self.retransmit_at == Instant::NEVER || self.flags.any(Flags::PROBING) {
+            self.flags.clear(Flags::PROBING);
+            self.retransmit_at = now.after_micros(self.rto_us);
         }
         self.segment(now, flags, start..end, false)
-    }
-
-    /// The retransmission timer starts with the first segment of a flight.
-    #[inline]
-    fn cold_start_timer(&mut self, now: Instant) {
-        self.retransmit_at = now.after_micros(self.rto_us);
     }
 
     /// RFC 5681 section 4.1: "a TCP SHOULD set cwnd to no more than RW before beginning transmission if the TCP has not sent data
@@ -239,6 +240,8 @@ impl Connection {
             .controller
             .on_restart(&mut self.window, now, idle_us);
         self.window.cwnd = self.window.cwnd.min(initial);
+        // The idle time counts once.
+        self.rtt_started = now;
     }
 
     /// Sends again what is lost (NextSeg () rule 1 of RFC 6675), as far as the window allows.

@@ -1,5 +1,6 @@
 //! The receive window: what is advertised, when, and how large it should be.
 
+use serde::{Deserialize, Serialize};
 use sidecore_wire::UnscaledWindow;
 
 use crate::Connection;
@@ -16,7 +17,7 @@ const MIN_AUTOTUNE_US: u32 = 1_000;
 
 /// Dynamic right-sizing: a window of twice what arrives in a round trip lets the peer's congestion window double
 /// (Fisk and Feng, "Dynamic Right-Sizing in TCP"; what Linux does in `tcp_rcv_space_adjust`).
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) struct Autotune {
     /// When the current round trip began, and RCV.NXT then.
     pub(crate) started: Instant,

@@ -4,7 +4,7 @@ mod common;
 
 use std::time::Duration;
 
-use common::{App, Link, Pair};
+use common::pair::{App, Link, Pair, Rng};
 use sidecore_tcp::Config;
 
 fn bulk(total: u64) -> App {
@@ -57,4 +57,95 @@ fn lossy_links() {
         pair.run(400_000);
         pair.assert_delivered();
     }
+}
+
+#[test]
+#[ignore = "long: run by hand with SEEDS=n"]
+fn many_seeds() {
+    let n: u64 = std::env::var("SEEDS")
+        .ok()
+        .and_then(|s| s.parse().ok())
+        .unwrap_or(500);
+    let from: u64 = std::env::var("FROM")
+        .ok()
+        .and_then(|s| s.parse().ok())
+        .unwrap_or(0);
+    for seed in from..from + n {
+        random_pair(seed);
+    }
+}
+
+fn random_pair(seed: u64) {
+    let mut rng = Rng(seed);
+    let link = |rng: &mut Rng| Link {
+        delay: Duration::from_micros(rng.below(30_000)),
+        jitter: Duration::from_micros(if rng.chance(500) {
+            rng.below(20_000)
+        } else {
+            0
+        }),
+        loss: if rng.chance(300) {
+            0
+        } else {
+            rng.below(250) as u32
+        },
+        duplicate: if rng.chance(500) {
+            0
+        } else {
+            rng.below(200) as u32
+        },
+        rate: if rng.chance(300) {
+            20_000 + rng.below(2_000_000)
+        } else {
+            0
+        },
+        queue: 5 + rng.below(100) as usize,
+    };
+    let links = [link(&mut rng), link(&mut rng)];
+    let app = |rng: &mut Rng| App {
+        total: if rng.chance(200) {
+            0
+        } else {
+            rng.below(120_000)
+        },
+        send_buffer: 1 + rng.below(100_000),
+        write: 1 + rng.below(20_000),
+        receive_buffer: 500 + rng.below(150_000),
+        reads: 50 + rng.below(950) as u32,
+        shutdown: true,
+        tso: [0, 3000, 65_000][rng.below(3) as usize],
+    };
+    let apps = [app(&mut rng), app(&mut rng)];
+    let config = |rng: &mut Rng| Config {
+        mss: if rng.chance(500) {
+            1460
+        } else {
+            200 + rng.below(1260) as u16
+        },
+        congestion: if rng.chance(500) {
+            sidecore_tcp::Algorithm::NewReno
+        } else {
+            sidecore_tcp::Algorithm::Cubic
+        },
+        sack: rng.chance(700),
+        timestamps: rng.chance(700),
+        no_delay: rng.chance(500),
+        window_scale: rng
+            .chance(700)
+            .then(|| sidecore_wire::WindowScale::new(rng.below(9) as u8)),
+        initial_window_segments: 1 + rng.below(10) as u8,
+        syn_retries: 20,
+        user_timeout: Some(Duration::from_secs(100_000)),
+        max_rto: Duration::from_secs(2),
+        ..Config::default()
+    };
+    let configs = [config(&mut rng), config(&mut rng)];
+    let mut pair = Pair::new(seed, configs, apps, links);
+    pair.cut = rng.chance(600);
+    pair.trace = std::env::var("TRACE").is_ok();
+    if std::env::var("VERBOSE").is_ok() {
+        eprintln!("seed {seed}: {:?}", pair.links);
+    }
+    pair.run(2_000_000);
+    pair.assert_delivered();
 }

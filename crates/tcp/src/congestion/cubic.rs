@@ -147,4 +147,11 @@ impl CongestionControl for Cubic {
             self.epoch_start = shifted.min(now.as_nanos()).max(1);
         }
     }
+
+    fn change_clock(&mut self, from: Instant, to: Instant) {
+        if self.epoch_start != 0 {
+            let start = Instant::from_nanos(self.epoch_start);
+            self.epoch_start = start.on_other_clock(from, to).as_nanos().max(1);
+        }
+    }
 }

@@ -24,7 +24,7 @@ pub(crate) const NO_SSTHRESH: u32 = u32::MAX;
 pub(crate) const MAX_CWND: u32 = 1 << 30;
 
 /// cwnd and ssthresh (RFC 5681 section 2), in bytes.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) struct Window {
     pub(crate) cwnd: u32,
     pub(crate) ssthresh: u32,
@@ -82,6 +82,8 @@ pub(crate) trait CongestionControl {
     fn on_recovery_exit(&mut self, window: &mut Window, now: Instant);
     /// Nothing was in flight for `idle_us`, and sending starts again.
     fn on_restart(&mut self, window: &mut Window, now: Instant, idle_us: u32);
+    /// The connection goes on with another clock, on which `from` is called `to`.
+    fn change_clock(&mut self, from: Instant, to: Instant);
 }
 
 /// The controller of a connection.
@@ -128,6 +130,10 @@ impl CongestionControl for Controller {
 
     fn on_restart(&mut self, window: &mut Window, now: Instant, idle_us: u32) {
         dispatch!(self, c => c.on_restart(window, now, idle_us));
+    }
+
+    fn change_clock(&mut self, from: Instant, to: Instant) {
+        dispatch!(self, c => c.change_clock(from, to));
     }
 }
 

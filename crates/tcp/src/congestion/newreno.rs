@@ -52,4 +52,6 @@ impl CongestionControl for NewReno {
     fn on_restart(&mut self, _window: &mut Window, _now: Instant, _idle_us: u32) {
         self.bytes_acked = 0;
     }
+
+    fn change_clock(&mut self, _from: Instant, _to: Instant) {}
 }

@@ -59,7 +59,9 @@ impl Arrival<'_> {
 
     /// SEG.SEQ + SEG.LEN, as a stream offset.
     fn end(&self) -> i64 {
-        self.seq + i64::from(self.header.segment_len(self.payload_len))
+        let syn = i64::from(self.has(TcpFlags::SYN));
+        let fin = i64::from(self.has(TcpFlags::FIN));
+        self.payload_end() + syn + fin
     }
 
     /// Ends the processing.

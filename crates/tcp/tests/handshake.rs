@@ -1,0 +1,292 @@
+//! Opening: active, passive, simultaneous; options; what goes wrong (RFC 9293 sections 3.5 and 3.10.7).
+
+mod common;
+
+use common::script::*;
+use sidecore_tcp::{CloseReason, Config, DropReason, State};
+use sidecore_wire::TcpFlags;
+
+fn all_options() -> Config {
+    Config {
+        mss: 1460,
+        ..Config::default()
+    }
+}
+
+#[test]
+fn active_open() {
+    let mut t = Script::connect(&plain());
+    assert_eq!(t.state(), State::SynSent);
+    t.sends([syn().window(10_000)]);
+    t.pass(ms(30));
+    let outcome = t.recv(syn_ack());
+    assert!(outcome.established && outcome.closed.is_none());
+    assert_eq!(t.state(), State::Established);
+    t.sends([ack(0).seq(0)]);
+    assert_eq!(t.connection.info().srtt_us, 30_000);
+    t.no_timer();
+}
+
+#[test]
+fn passive_open() {
+    let mut t = Script::accept(&plain(), syn());
+    assert_eq!(t.state(), State::SynReceived);
+    t.sends([syn_ack()]);
+    t.pass(ms(20));
+    assert!(t.recv(ack(0)).established);
+    assert_eq!(t.state(), State::Established);
+    t.sends([]);
+    t.no_timer();
+}
+
+#[test]
+fn the_handshakes_ack_may_carry_data_and_fin() {
+    let mut t = Script::accept(&plain(), syn());
+    t.sends([syn_ack()]);
+    let outcome = t.recv(data(0, 10).ack(0).fin());
+    assert!(outcome.established && outcome.fin);
+    assert_eq!(outcome.accept.unwrap().len, 10);
+    assert_eq!(t.state(), State::CloseWait);
+    t.sends([ack(11).seq(0)]);
+}
+
+#[test]
+fn all_options_are_offered_and_agreed() {
+    let mut t = Script::connect(&all_options());
+    let now = START.as_millis() as u32;
+    let offered = syn()
+        .mss(Some(1460))
+        .scale(7)
+        .sack_permitted()
+        .timestamps(now, 0);
+    t.sends([offered]);
+    t.recv(
+        syn_ack()
+            .mss(Some(1400))
+            .scale(3)
+            .sack_permitted()
+            .timestamps(77, now)
+            .window(500),
+    );
+    t.sends([ack(0).timestamps(now, 77)]);
+    let info = t.connection.info();
+    assert!(info.sack && info.timestamps);
+    assert_eq!((info.send_scale, info.receive_scale), (3, 7));
+    // "the MSS option does not count TCP options" (RFC 6691): 12 bytes of timestamps are taken off.
+    assert_eq!(info.effective_mss, 1388);
+    // The window of a SYN is not scaled, that of the next segment is.
+    assert_eq!(info.send_window, 500);
+    t.recv(ack(0).window(500).timestamps(78, now));
+    assert_eq!(t.connection.info().send_window, 4000);
+}
+
+#[test]
+fn options_that_the_peer_does_not_offer_are_not_answered() {
+    let mut t = Script::accept(&all_options(), syn().mss(None));
+    t.sends([syn_ack().mss(Some(1460))]);
+    t.recv(ack(0));
+    let info = t.connection.info();
+    assert!(!info.sack && !info.timestamps);
+    assert_eq!((info.send_scale, info.receive_scale), (0, 0));
+    // RFC 9293 MUST-15: 536 if no MSS option is received.
+    assert_eq!(info.effective_mss, 536);
+}
+
+#[test]
+fn options_that_we_do_not_want_are_not_agreed() {
+    let peer = syn().scale(5).sack_permitted().timestamps(1, 0);
+    let mut t = Script::accept(&plain(), peer);
+    t.sends([syn_ack()]);
+    t.recv(ack(0).window(100));
+    let info = t.connection.info();
+    assert!(!info.sack && !info.timestamps);
+    assert_eq!(info.send_window, 100);
+}
+
+#[test]
+fn a_lost_syn_is_sent_again_with_backoff() {
+    let mut t = Script::connect(&plain());
+    t.sends([syn()]);
+    for timeout in [1, 2, 4, 8, 16, 32] {
+        assert_eq!(t.fire(), secs(timeout));
+        t.sends([syn()]);
+    }
+    t.fire_closes(CloseReason::TimedOut);
+    t.sends([]);
+    t.no_timer();
+}
+
+#[test]
+fn a_lost_syn_ack_is_sent_again_by_timer_and_at_a_repeated_syn() {
+    let mut t = Script::accept(&plain(), syn());
+    t.sends([syn_ack()]);
+    assert_eq!(t.fire(), secs(1));
+    t.sends([syn_ack()]);
+    let outcome = t.recv(syn());
+    assert_eq!(outcome.dropped, Some(DropReason::Duplicate));
+    t.sends([syn_ack()]);
+    assert!(t.recv(ack(0)).established);
+}
+
+#[test]
+fn after_a_lost_syn_the_window_is_one_segment_and_rto_three_seconds() {
+    let mut t = Script::connect(&plain());
+    t.sends([syn()]);
+    t.fire();
+    t.sends([syn()]);
+    t.recv(syn_ack());
+    assert_eq!(t.connection.info().cwnd, u32::from(MSS));
+    assert_eq!(t.connection.info().rto_us, 3_000_000);
+    assert_eq!(t.connection.info().srtt_us, 0);
+}
+
+#[test]
+fn simultaneous_open() {
+    let mut t = Script::connect(&plain());
+    t.sends([syn()]);
+    t.recv(syn());
+    assert_eq!(t.state(), State::SynReceived);
+    t.sends([syn_ack()]);
+    let outcome = t.recv(syn_ack());
+    assert!(outcome.established);
+    assert_eq!(t.state(), State::Established);
+    t.write(100);
+    t.sends([data(0, 100).ack(0)]);
+}
+
+#[test]
+fn simultaneous_open_completed_by_an_ack() {
+    let mut t = Script::connect(&plain());
+    t.sends([syn()]);
+    t.recv(syn());
+    t.sends([syn_ack()]);
+    assert!(t.recv(ack(0)).established);
+}
+
+#[test]
+fn a_refused_connection() {
+    let mut t = Script::connect(&plain());
+    t.sends([syn()]);
+    let outcome = t.recv(rst_ack(0, 0));
+    assert_eq!(outcome.closed, Some(CloseReason::Refused));
+    assert_eq!(t.state(), State::Closed);
+    t.sends([]);
+    t.no_timer();
+}
+
+#[test]
+fn a_reset_that_acknowledges_nothing_does_not_refuse() {
+    let mut t = Script::connect(&plain());
+    t.sends([syn()]);
+    assert_eq!(t.recv(rst(0)).dropped, Some(DropReason::BadReset));
+    assert_eq!(t.recv(rst_ack(0, 5)).dropped, Some(DropReason::BadAck));
+    assert_eq!(t.state(), State::SynSent);
+    t.sends([]);
+}
+
+#[test]
+fn an_unacceptable_ack_in_syn_sent_is_reset() {
+    // RFC 9293 figure 8: recovery from an old duplicate, half-open connections.
+    let mut t = Script::connect(&plain());
+    t.sends([syn()]);
+    let outcome = t.recv(ack(300).seq(100));
+    assert_eq!(outcome.dropped, Some(DropReason::BadAck));
+    t.sends([rst(300)]);
+    assert_eq!(t.state(), State::SynSent);
+    assert_eq!(t.fire(), secs(1));
+    t.sends([syn()]);
+}
+
+#[test]
+fn an_ack_without_syn_in_syn_sent_is_dropped() {
+    let mut t = Script::connect(&plain());
+    t.sends([syn()]);
+    assert_eq!(t.recv(ack(0)).dropped, Some(DropReason::NoAck));
+    assert_eq!(t.state(), State::SynSent);
+    t.sends([]);
+}
+
+#[test]
+fn an_unacceptable_ack_in_syn_received_is_reset() {
+    let mut t = Script::accept(&plain(), syn());
+    t.sends([syn_ack()]);
+    let outcome = t.recv(ack(1));
+    assert_eq!(outcome.dropped, Some(DropReason::BadAck));
+    assert_eq!(t.state(), State::SynReceived);
+    t.sends([rst(1)]);
+}
+
+#[test]
+fn a_reset_in_syn_received() {
+    let mut t = Script::accept(&plain(), syn());
+    t.sends([syn_ack()]);
+    assert_eq!(t.recv(rst(0)).closed, Some(CloseReason::Reset));
+    // Opened by us at the same time: the open failed.
+    let mut t = Script::connect(&plain());
+    t.sends([syn()]);
+    t.recv(syn());
+    t.sends([syn_ack()]);
+    assert_eq!(t.recv(rst(0)).closed, Some(CloseReason::Refused));
+}
+
+#[test]
+fn a_repeated_syn_ack_is_acknowledged_again() {
+    // Our ACK of the handshake was lost.
+    let mut t = Script::connect(&plain());
+    t.sends([syn()]);
+    t.recv(syn_ack());
+    t.sends([ack(0)]);
+    assert_eq!(t.recv(syn_ack()).dropped, Some(DropReason::UnexpectedSyn));
+    t.sends([ack(0).seq(0)]);
+    assert_eq!(t.state(), State::Established);
+}
+
+#[test]
+fn data_written_early_goes_out_once_established() {
+    let mut t = Script::connect(&plain());
+    t.write(500);
+    t.sends([syn()]);
+    t.recv(syn_ack());
+    t.sends([data(0, 500).ack(0)]);
+}
+
+#[test]
+fn a_close_queued_before_the_connection_exists() {
+    let mut t = Script::accept(&plain(), syn());
+    t.write(10);
+    t.connection.shutdown_send();
+    t.sends([syn_ack()]);
+    t.recv(ack(0));
+    assert_eq!(t.state(), State::FinWait1);
+    t.sends([data(0, 10).fin().ack(0)]);
+}
+
+#[test]
+fn close_and_abort_in_syn_sent() {
+    let mut t = Script::connect(&plain());
+    t.sends([syn()]);
+    t.connection.close();
+    assert_eq!(t.state(), State::Closed);
+    t.sends([]);
+    t.no_timer();
+    let mut t = Script::connect(&plain());
+    t.connection.abort(START);
+    assert_eq!(t.state(), State::Closed);
+    t.sends([]);
+}
+
+#[test]
+fn abort_in_syn_received_resets() {
+    let mut t = Script::accept(&plain(), syn());
+    t.sends([syn_ack()]);
+    t.connection.abort(START);
+    t.sends([rst_ack(0, 0)]);
+    assert_eq!(t.state(), State::Closed);
+}
+
+#[test]
+fn a_syn_with_other_flags_is_still_a_syn() {
+    // ECN set-up (RFC 3168): not agreed to, not minded.
+    let mut t = Script::accept(&plain(), syn().with(TcpFlags::ECE | TcpFlags::CWR));
+    t.sends([syn_ack()]);
+}
