@@ -210,13 +210,13 @@ impl Handles {
         let change = |state: u64| {
             let ours = (state >> 32) as u32 == handle.generation;
             let after = state | flag;
-            (ours && state & LIVE != 0 && after != state).then(|| {
-                if after & (SEEN | LEFT) == SEEN | LEFT {
-                    after & !(LIVE | SEEN | LEFT)
-                } else {
-                    after
-                }
-            })
+            let both = after & (SEEN | LEFT) == SEEN | LEFT;
+            let next = if both {
+                after & !(LIVE | SEEN | LEFT)
+            } else {
+                after
+            };
+            (ours && state & LIVE != 0 && after != state).then_some(next)
         };
         let changed = slot
             .state

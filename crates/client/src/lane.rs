@@ -385,10 +385,10 @@ impl Lane {
     #[inline]
     pub fn flush(&mut self) {
         self.post_returns(1);
-        if std::mem::take(&mut self.posted) {
-            if let Some(producer) = &self.producer {
-                self.ual.ring(producer, self.index, self.engine);
-            }
+        if std::mem::take(&mut self.posted)
+            && let Some(producer) = &self.producer
+        {
+            self.ual.ring(producer, self.index, self.engine);
         }
     }
 }
