@@ -46,28 +46,39 @@ struct Variant {
     name: &'static str,
     mode: TapIo,
     napi: bool,
+    count: bool,
 }
 
-const VARIANTS: [Variant; 4] = [
+const VARIANTS: [Variant; 5] = [
     Variant {
         name: "read/write",
         mode: TapIo::ReadWrite,
         napi: false,
+        count: false,
+    },
+    Variant {
+        name: "counted",
+        mode: TapIo::ReadWrite,
+        napi: false,
+        count: true,
     },
     Variant {
         name: "io_uring",
         mode: TapIo::IoUring,
         napi: false,
+        count: false,
     },
     Variant {
-        name: "read/write, NAPI",
+        name: "counted, NAPI",
         mode: TapIo::ReadWrite,
         napi: true,
+        count: true,
     },
     Variant {
         name: "io_uring, NAPI",
         mode: TapIo::IoUring,
         napi: true,
+        count: false,
     },
 ];
 
@@ -163,6 +174,7 @@ impl Device {
             host_addresses: vec![(Ipv4Addr::new(10, net, 0, 1).into(), 24)],
             mode: variant.mode,
             napi: variant.napi,
+            count_arrivals: variant.count,
             ..TapConfig::default()
         })?;
         let target = Ipv4Addr::new(10, net, 0, 2);

@@ -18,9 +18,10 @@ fn config(mode: TapIo) -> TapConfig {
     }
 }
 
-fn udp_both_ways(mode: TapIo, napi: bool) {
+fn udp_both_ways(mode: TapIo, napi: bool, count_arrivals: bool) {
     let mut tap = Tap::create(TapConfig {
         napi,
+        count_arrivals,
         ..config(mode)
     })
     .unwrap();
@@ -69,26 +70,145 @@ fn udp_both_ways(mode: TapIo, napi: bool) {
 #[test]
 fn udp_by_read_and_write() {
     isolated("udp_by_read_and_write", || {
-        udp_both_ways(TapIo::ReadWrite, false)
+        udp_both_ways(TapIo::ReadWrite, false, false)
+    });
+}
+
+#[test]
+fn udp_by_read_and_write_counted() {
+    isolated("udp_by_read_and_write_counted", || {
+        udp_both_ways(TapIo::ReadWrite, false, true);
+    });
+}
+
+/// A queue of a few frames overflows: the rest is dropped and told, and what comes later is not kept waiting.
+fn overflow(mode: TapIo, count_arrivals: bool) {
+    let mut tap = Tap::create(TapConfig {
+        queue_len: 8,
+        count_arrivals,
+        ..config(mode)
+    })
+    .unwrap();
+    let socket = UdpSocket::bind((HOST, 0)).unwrap();
+    let is_udp = |bytes: &[u8]| (bytes[23] == 17 && bytes[36..38] == [0, 7]).then(|| bytes[42]);
+    socket.send_to(b"a", (OURS, 7)).unwrap();
+    receive_until(&mut tap, |bytes, _, _| is_udp(bytes));
+    for n in 0..100 {
+        socket.send_to(&[n], (OURS, 7)).unwrap();
+    }
+    let mut burst = RxBurst::new();
+    let mut received = Vec::new();
+    for _ in 0..2000 {
+        tap.receive(&mut burst);
+        received.extend(burst.into_iter().filter_map(|f| is_udp(tap.frame(f))));
+        tap.release(&mut burst);
+    }
+    assert!(received.len() >= 8 && received.len() < 90, "{received:?}");
+    assert!(received.is_sorted());
+    let drops = tap.device_drops().unwrap();
+    assert!(drops.to_us as usize >= 100 - received.len(), "{drops:?}");
+    for n in 100..110 {
+        socket.send_to(&[n], (OURS, 7)).unwrap();
+        let mut turns = 0;
+        while tap.receive(&mut burst) == 0 {
+            turns += 1;
+            assert!(turns < 1000, "a frame that has come is found");
+        }
+        assert_eq!(is_udp(tap.frame(&burst.get(0).unwrap())), Some(n));
+        tap.release(&mut burst);
+    }
+}
+
+#[test]
+fn an_overflowing_queue_is_survived() {
+    isolated("an_overflowing_queue_is_survived", || {
+        overflow(TapIo::ReadWrite, false)
+    });
+}
+
+#[test]
+fn an_overflowing_queue_is_survived_when_counted() {
+    isolated("an_overflowing_queue_is_survived_when_counted", || {
+        overflow(TapIo::ReadWrite, true);
+    });
+}
+
+#[test]
+fn an_overflowing_queue_is_survived_by_io_uring() {
+    isolated("an_overflowing_queue_is_survived_by_io_uring", || {
+        overflow(TapIo::IoUring, true)
+    });
+}
+
+fn sleep_and_wake(mode: TapIo, count_arrivals: bool) {
+    let mut tap = Tap::create(TapConfig {
+        count_arrivals,
+        ..config(mode)
+    })
+    .unwrap();
+    // Without ARP, every datagram becomes a frame.
+    let index = sidecore_sys::interface::Interface::open(tap.name()).unwrap();
+    sidecore_sys::netlink::add_neighbour(index.index().unwrap(), OURS.into(), OUR_MAC.0).unwrap();
+    let socket = UdpSocket::bind((HOST, 0)).unwrap();
+    let mut burst = RxBurst::new();
+    // Rests until nothing comes of its own accord any more.
+    while readable(&tap, Duration::from_millis(300)) {
+        tap.awake();
+        tap.receive(&mut burst);
+        tap.release(&mut burst);
+    }
+    for _ in 0..20 {
+        let mut tries = 0;
+        while !tap.prepare_sleep() {
+            tap.receive(&mut burst);
+            tap.release(&mut burst);
+            tries += 1;
+            assert!(tries < 10_000);
+        }
+        socket.send_to(b"x", (OURS, 7)).unwrap();
+        assert!(readable(&tap, Duration::from_secs(2)));
+        tap.awake();
+        assert!(tap.receive(&mut burst) > 0, "what woke us is there");
+        tap.release(&mut burst);
+    }
+}
+
+fn readable(tap: &Tap, timeout: Duration) -> bool {
+    use rustix::event::{PollFd, PollFlags, poll};
+    let mut fds = [PollFd::from_borrowed_fd(
+        tap.sleep_fd().unwrap(),
+        PollFlags::IN,
+    )];
+    poll(&mut fds, Some(&timeout.try_into().unwrap())).unwrap() == 1
+}
+
+#[test]
+fn a_frame_ends_a_sleep() {
+    isolated("a_frame_ends_a_sleep", || {
+        sleep_and_wake(TapIo::ReadWrite, false);
+        sleep_and_wake(TapIo::ReadWrite, true);
+        sleep_and_wake(TapIo::IoUring, true);
     });
 }
 
 #[test]
 fn udp_by_read_and_write_with_napi() {
     isolated("udp_by_read_and_write_with_napi", || {
-        udp_both_ways(TapIo::ReadWrite, true)
+        udp_both_ways(TapIo::ReadWrite, true, true)
     });
 }
 
 #[test]
 fn udp_by_io_uring() {
-    isolated("udp_by_io_uring", || udp_both_ways(TapIo::IoUring, false));
+    isolated("udp_by_io_uring", || {
+        udp_both_ways(TapIo::IoUring, false, true)
+    });
 }
 
 #[test]
 fn udp_by_io_uring_with_napi() {
     isolated("udp_by_io_uring_with_napi", || {
-        udp_both_ways(TapIo::IoUring, true)
+        udp_both_ways(TapIo::IoUring, true, true)
     });
 }
 

@@ -64,6 +64,10 @@ pub struct TapConfig {
     pub offload: bool,
     /// How frames cross.
     pub mode: TapIo,
+    /// With [`TapIo::ReadWrite`], has the kernel count the frames that come in memory of ours, by a filter program on the
+    /// device, so that no call is made to find nothing. Where the system does not allow it (it takes `CAP_BPF`), the
+    /// device works without; [`Tap::counts_arrivals`] tells.
+    pub count_arrivals: bool,
 }
 
 impl Default for TapConfig {
@@ -79,6 +83,7 @@ impl Default for TapConfig {
             napi: false,
             offload: true,
             mode: TapIo::default(),
+            count_arrivals: true,
         }
     }
 }
@@ -108,10 +113,12 @@ impl Tap {
         let (fd, device) = setup::open(&config)?;
         let io = match config.mode {
             TapIo::ReadWrite => {
-                Io::ReadWrite(ReadWrite::new().map_err(|source| NicError::System {
-                    what: format!("memory for the frames of {}", config.name),
-                    source,
-                })?)
+                Io::ReadWrite(ReadWrite::new(fd.as_fd(), config.count_arrivals).map_err(
+                    |source| NicError::System {
+                        what: format!("memory for the frames of {}", config.name),
+                        source,
+                    },
+                )?)
             }
             TapIo::IoUring => {
                 Io::Uring(
@@ -139,6 +146,14 @@ impl Tap {
     /// The interface's name.
     pub fn name(&self) -> &str {
         &self.device.name
+    }
+
+    /// Whether a turn that finds nothing makes no system call ([`TapConfig::count_arrivals`], or an io_uring).
+    pub fn counts_arrivals(&self) -> bool {
+        match &self.io {
+            Io::ReadWrite(io) => io.counts_arrivals(),
+            Io::Uring(_) => true,
+        }
     }
 
     /// What the kernel dropped at this device, both ways, since it was made. Reads a file: not for the packet path.
@@ -224,8 +239,15 @@ impl Nic for Tap {
 
     fn prepare_sleep(&mut self) -> bool {
         match &mut self.io {
-            Io::ReadWrite(_) => true,
+            Io::ReadWrite(io) => io.prepare_sleep(),
             Io::Uring(io) => io.prepare_sleep(),
+        }
+    }
+
+    fn awake(&mut self) {
+        match &mut self.io {
+            Io::ReadWrite(io) => io.awake(),
+            Io::Uring(_) => {}
         }
     }
 

@@ -2,9 +2,9 @@
 
 use core::mem::{ManuallyDrop, MaybeUninit};
 use core::ptr::NonNull;
-use core::sync::atomic::{AtomicU16, Ordering};
+use core::sync::atomic::{AtomicU16, AtomicU64, Ordering};
 use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 
 use io_uring::{IoUring, cqueue, opcode, squeue, types};
 
@@ -118,6 +118,146 @@ pub(super) fn write_frame(
         )
     };
     usize::try_from(written).map_err(|_| io::Error::last_os_error())
+}
+
+/// How many frames the kernel has put, or is just putting, into the device's queue: a number in memory.
+///
+/// A filter program on the device (`TUNSETFILTEREBPF`) adds 1 for each frame and lets it pass. It runs just before the
+/// frame is queued, so that the frame may be missing for some instants more; and when the queue is full, it is dropped
+/// although it was counted.
+pub(super) struct Arrivals {
+    page: NonNull<libc::c_void>,
+}
+
+// SAFETY: the mapping belongs to this value and is only read, atomically.
+unsafe impl Send for Arrivals {}
+
+const PAGE: usize = 4096;
+
+/// `union bpf_attr` for `BPF_MAP_CREATE`, as far as it is used.
+#[repr(C)]
+struct MapCreate {
+    map_type: u32,
+    key_size: u32,
+    value_size: u32,
+    max_entries: u32,
+    map_flags: u32,
+}
+
+/// `union bpf_attr` for `BPF_PROG_LOAD`, as far as it is used.
+#[repr(C)]
+struct ProgramLoad {
+    prog_type: u32,
+    insn_cnt: u32,
+    insns: u64,
+    license: u64,
+}
+
+impl Arrivals {
+    /// Sets the filter of the device whose queue `tap` is. Fails without `CAP_BPF`, as in most user namespaces.
+    pub(super) fn attach(tap: BorrowedFd<'_>) -> io::Result<Self> {
+        const MAP_CREATE: libc::c_int = 0;
+        const PROGRAM_LOAD: libc::c_int = 5;
+        const MAP_TYPE_ARRAY: u32 = 2;
+        const MAP_MAPPABLE: u32 = 1 << 10;
+        const PROGRAM_SOCKET_FILTER: u32 = 1;
+        const TUNSETFILTEREBPF: libc::Ioctl = 0x8004_54e1;
+        let map = bpf(
+            MAP_CREATE,
+            &MapCreate {
+                map_type: MAP_TYPE_ARRAY,
+                key_size: 4,
+                value_size: 8,
+                max_entries: 1,
+                map_flags: MAP_MAPPABLE,
+            },
+        )?;
+        let instructions = count_and_pass(map.as_raw_fd());
+        let program = bpf(
+            PROGRAM_LOAD,
+            &ProgramLoad {
+                prog_type: PROGRAM_SOCKET_FILTER,
+                insn_cnt: instructions.len() as u32,
+                insns: instructions.as_ptr() as u64,
+                license: c"Dual MIT/GPL".as_ptr() as u64,
+            },
+        )?;
+        // SAFETY: a new read-only mapping at a place that the kernel chooses; the map has one page.
+        let page = unsafe {
+            libc::mmap(
+                core::ptr::null_mut(),
+                PAGE,
+                libc::PROT_READ,
+                libc::MAP_SHARED,
+                map.as_raw_fd(),
+                0,
+            )
+        };
+        if page == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        let this = Self {
+            page: NonNull::new(page).ok_or(io::ErrorKind::OutOfMemory)?,
+        };
+        let descriptor = program.as_raw_fd();
+        // SAFETY: the request takes a pointer to a descriptor, which lives over the call.
+        let result =
+            unsafe { libc::ioctl(tap.as_raw_fd(), TUNSETFILTEREBPF, &raw const descriptor) };
+        if result < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // The device keeps the program, and the program the map.
+        Ok(this)
+    }
+
+    /// Frames so far.
+    #[inline]
+    pub(super) fn count(&self) -> u64 {
+        // SAFETY: the map's value is the first eight bytes of its page, which is mapped as long as `self` lives, and
+        // only changed atomically. A plain load is all that this reads it by: the page is read-only.
+        unsafe { AtomicU64::from_ptr(self.page.as_ptr().cast()) }.load(Ordering::Relaxed)
+    }
+}
+
+impl Drop for Arrivals {
+    fn drop(&mut self) {
+        // SAFETY: the mapping is ours; the reference made in `count` does not outlive that call.
+        unsafe { libc::munmap(self.page.as_ptr(), PAGE) };
+    }
+}
+
+/// Adds 1 to the map's value and passes the whole frame, as a program of eBPF (RFC 9669).
+fn count_and_pass(map: RawFd) -> [u64; 7] {
+    let instruction = |opcode: u64, dst: u64, src: u64, imm: u32| {
+        opcode | dst << 8 | src << 12 | u64::from(imm) << 32
+    };
+    [
+        instruction(0xbf, 6, 1, 0),          // r6 = r1: the frame
+        instruction(0x18, 1, 2, map as u32), // r1 = address of the map's value 0 (src 2: by descriptor) …
+        instruction(0x00, 0, 0, 0),          // … offset 0
+        instruction(0xb7, 2, 0, 1),          // r2 = 1
+        instruction(0xdb, 1, 2, 0),          // lock *(u64 *)r1 += r2
+        instruction(0x61, 0, 6, 0),          // r0 = *(u32 *)r6: its length, of which all passes
+        instruction(0x95, 0, 0, 0),          // return r0
+    ]
+}
+
+/// A bpf call that gives a descriptor.
+fn bpf<T>(command: libc::c_int, attributes: &T) -> io::Result<OwnedFd> {
+    // SAFETY: the attributes are a prefix of `union bpf_attr` with its size; what they point to lives over the call.
+    let fd = unsafe {
+        libc::syscall(
+            libc::SYS_bpf,
+            command,
+            &raw const *attributes,
+            size_of::<T>(),
+        )
+    };
+    if fd < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the descriptor is new and nobody else's.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd as RawFd) })
 }
 
 /// The group of the receive buffers.
