@@ -265,9 +265,11 @@ pub(super) fn connect(cx: &mut Context<'_>, command: &Command) -> Done {
         .connect(cx.now, local, remote, &Default::default(), slot)
     {
         Ok(conn) => {
+            let any = SocketAddrV4::new(0.into(), 0);
             dti.role = Role::Connecting {
                 conn,
                 cookie: command.cookie,
+                local: cx.stack.addresses(conn).map_or(any, |(local, _)| local),
             };
             cx.tables.mark_dirty(slot);
             Done::Later
@@ -463,7 +465,9 @@ pub(super) fn cancel(cx: &mut Context<'_>, command: &Command) -> Done {
         tables.end_descriptor(slot);
     }
     let connecting = tables.dtis.get(slot).and_then(|dti| match dti.role {
-        Role::Connecting { conn, cookie: own } if own == cookie => Some(conn),
+        Role::Connecting {
+            conn, cookie: own, ..
+        } if own == cookie => Some(conn),
         _ => None,
     });
     if let Some(conn) = connecting {

@@ -38,6 +38,8 @@ pub(crate) enum Role {
         conn: ConnId,
         /// Cookie of the connect.
         cookie: u64,
+        /// This end's address.
+        local: SocketAddrV4,
     },
     /// Established, in whatever state of closing.
     Connected(ConnId),

@@ -4,7 +4,7 @@ use std::net::{SocketAddr, SocketAddrV4};
 
 use sidecore_abi::event::Event;
 use sidecore_abi::{Address, EventKind, Status};
-use sidecore_stack::{ConnId, StackError, UdpId, User};
+use sidecore_stack::{StackError, UdpId, User};
 
 use super::Tables;
 use super::frame::{Frame, POOL_REGION};
@@ -159,23 +159,5 @@ impl Tables {
         {
             self.end_datagram(slot, Status::Cancelled);
         }
-    }
-
-    /// An active open is done.
-    pub(crate) fn connected(&mut self, slot: User, conn: ConnId) {
-        let Some(dti) = self.dtis.get_mut(slot) else {
-            return;
-        };
-        let Role::Connecting { cookie, .. } = dti.role else {
-            return;
-        };
-        dti.role = Role::Connected(conn);
-        let (ual, handle, evq) = (dti.ual, dti.handle, dti.tx_evq);
-        self.emit(
-            ual,
-            evq,
-            &Event::new(EventKind::Connected, handle, cookie, Status::Ok),
-        );
-        self.mark_dirty(slot);
     }
 }

@@ -60,9 +60,11 @@ impl Tables {
         } else {
             dti.rx.returned
         };
-        let hint = stack
-            .connection(conn)
-            .map_or(0, |c| c.receive_window_hint());
+        // At least a few full segments (64 KiB each on the loopback), so that acknowledgements need not wait for their delay.
+        let hint = stack.connection(conn).map_or(0, |c| {
+            c.receive_window_hint()
+                .max(8 * u32::from(c.effective_mss()))
+        });
         let Some(Some(ual)) = self.uals.get(dti.ual as usize) else {
             return;
         };

@@ -134,4 +134,20 @@ impl Tables {
         }
         conn
     }
+
+    /// An active open is done.
+    pub(crate) fn connected(&mut self, slot: u32, conn: ConnId) {
+        let Some(dti) = self.dtis.get_mut(slot) else {
+            return;
+        };
+        let Role::Connecting { cookie, local, .. } = dti.role else {
+            return;
+        };
+        dti.role = Role::Connected(conn);
+        let (ual, handle, evq) = (dti.ual, dti.handle, dti.tx_evq);
+        let event = Event::new(EventKind::Connected, handle, cookie, Status::Ok)
+            .with_address(0, Address::new(SocketAddr::V4(local)));
+        self.emit(ual, evq, &event);
+        self.mark_dirty(slot);
+    }
 }
