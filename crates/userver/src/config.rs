@@ -87,8 +87,6 @@ pub struct Config {
     pub encrypt_percent: u8,
     /// Key for them; `None`: random.
     pub encrypt_key: Option<[u8; KEY_BYTES]>,
-    /// io_uring: answers of at least this many bytes are sent without a copy. `u64::MAX`: none.
-    pub zero_copy_from: u64,
 }
 
 /// Where an engine listens for applications unless it is told otherwise.
@@ -114,7 +112,6 @@ impl Config {
             index: vec!["index.html".into(), "index.htm".into()],
             encrypt_percent: 0,
             encrypt_key: None,
-            zero_copy_from: u64::MAX,
         }
     }
 

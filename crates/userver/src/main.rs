@@ -51,9 +51,6 @@ struct Arguments {
     /// Encrypt this percentage of the files of at most 7500 bytes anew for every answer
     #[arg(long, value_name = "PERCENT", default_value_t = 0)]
     encrypt_percent: u8,
-    /// io-uring: send answers of at least this many bytes without a copy
-    #[arg(long, value_name = "BYTES", default_value_t = u64::MAX, hide_default_value = true)]
-    zero_copy_from: u64,
     /// Print the counters as JSON when the server ends
     #[arg(long)]
     counters: bool,
@@ -71,7 +68,6 @@ impl Arguments {
             max_head: self.max_head,
             cache_bytes: self.cache.saturating_mul(1 << 20),
             encrypt_percent: self.encrypt_percent,
-            zero_copy_from: self.zero_copy_from,
             ..Config::new(&self.root, self.listen, self.io)
         }
     }

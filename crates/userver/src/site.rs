@@ -137,7 +137,7 @@ impl<S: Store> Site<S> {
                     served.requests += 1;
                     if !request.keep_alive {
                         // Whatever follows is content that we do not read, or a request that must not be answered.
-                        let follows = served.consumed < input.len();
+                        let follows = request.has_content || served.consumed < input.len();
                         served.next = if follows { Next::Linger } else { Next::Close };
                         break;
                     }

@@ -10,6 +10,7 @@
 //! clock algorithm). What finds no room is served from its open file.
 
 pub mod arena;
+pub mod budget;
 pub mod heap;
 pub mod load;
 
@@ -58,8 +59,8 @@ pub trait Store {
     /// Whether the edition starts with its head. An edition that is an open file does not, and counts from the file's first byte.
     fn carries_head(edition: &Self::Edition) -> bool;
 
-    /// Writes `date` at byte `at` of an edition that nobody holds.
-    fn set_date(&mut self, edition: &mut Self::Edition, at: usize, date: &[u8; DATE_LEN]);
+    /// Writes `date` at byte `at` of an edition that no plan holds; false when something else still reads it.
+    fn set_date(&mut self, edition: &mut Self::Edition, at: usize, date: &[u8; DATE_LEN]) -> bool;
 
     /// A copy with another date; `None` when that is too much work or memory.
     fn reissue(
@@ -239,13 +240,12 @@ impl<S: Store> Cache<S> {
             return None;
         }
         if entry.dated != clock.second {
-            match Rc::get_mut(edition) {
-                Some(unheld) => self.store.set_date(unheld, DATE_AT, &clock.date),
-                None => {
-                    let copy = self.store.reissue(edition, DATE_AT, &clock.date)?;
-                    *edition = Rc::new(copy);
-                    self.counters.reissues += 1;
-                }
+            let in_place = Rc::get_mut(edition)
+                .is_some_and(|unheld| self.store.set_date(unheld, DATE_AT, &clock.date));
+            if !in_place {
+                let copy = self.store.reissue(edition, DATE_AT, &clock.date)?;
+                *edition = Rc::new(copy);
+                self.counters.reissues += 1;
             }
             entry.dated = clock.second;
         }

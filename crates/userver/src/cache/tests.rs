@@ -59,7 +59,7 @@ impl Fixture {
     fn answer(&mut self, path: &str) -> Vec<u8> {
         let id = self.find(path).unwrap();
         match &**self.cache.dated_edition(id, &self.clock).unwrap() {
-            HeapEdition::Memory(lease) => lease.bytes().to_vec(),
+            HeapEdition::Memory(lease) => lease.value.to_vec(),
             HeapEdition::Open(_) => panic!("{path} is not in memory"),
         }
     }
@@ -106,7 +106,7 @@ fn the_date_moves_on_in_place_or_in_a_copy() {
         panic!()
     };
     assert!(
-        text(old.bytes()).contains("13:46:41 GMT"),
+        text(&old.value).contains("13:46:41 GMT"),
         "what is being sent does not change"
     );
     let both = f.cache.store.alive();

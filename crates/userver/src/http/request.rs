@@ -59,6 +59,8 @@ pub struct Request<'a> {
     pub minor: u8,
     /// Whether the client wants (RFC 9112, section 9.3), and its framing allows, another request on this connection.
     pub keep_alive: bool,
+    /// Whether content follows the head. It is not read.
+    pub has_content: bool,
     /// Conditional fields and Range.
     pub conditions: Conditions<'a>,
     /// Referer, for the log.
@@ -137,6 +139,7 @@ fn examine<'a>(parsed: &httparse::Request<'_, 'a>, input: &'a [u8]) -> Result<Re
         target: target.as_bytes(),
         minor,
         keep_alive: false,
+        has_content: false,
         conditions: Conditions::default(),
         referer: None,
         user_agent: None,
@@ -156,13 +159,14 @@ fn examine<'a>(parsed: &httparse::Request<'_, 'a>, input: &'a [u8]) -> Result<Re
         return Err(Status::BAD_REQUEST);
     }
     // Content of a request is not read, so nothing can follow it on this connection.
-    let has_content = framing.transfer_encoding || framing.content_length.is_some_and(|n| n > 0);
+    request.has_content =
+        framing.transfer_encoding || framing.content_length.is_some_and(|n| n > 0);
     let wanted = if minor == 1 {
         !framing.close
     } else {
         framing.keep_alive && !framing.close
     };
-    request.keep_alive = wanted && !has_content;
+    request.keep_alive = wanted && !request.has_content;
     Ok(request)
 }
 

@@ -102,7 +102,7 @@ fn memory<'a>(plan: &'a Plan<HeapEdition>, piece: &'a Piece<HeapEdition>) -> Opt
             len,
         } => match &**edition {
             HeapEdition::Memory(lease) => lease
-                .bytes()
+                .value
                 .get(*start as usize..)
                 .and_then(|rest| rest.get(..*len as usize)),
             HeapEdition::Open(_) => None,

@@ -1,6 +1,6 @@
 //! Listening sockets of the kernel's back-ends.
 
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::os::fd::OwnedFd;
 
 use rustix::net::{self, AddressFamily, SocketFlags, SocketType, ipproto, sockopt};
@@ -55,4 +55,19 @@ fn bind(address: SocketAddr, shared: bool) -> rustix::io::Result<OwnedFd> {
 /// The address that a socket is bound to.
 pub(crate) fn local_address(socket: &OwnedFd) -> rustix::io::Result<SocketAddr> {
     net::getsockname(socket)?.try_into()
+}
+
+/// Accepts one connection; its peer is looked up only when it is wanted.
+pub(crate) fn accept(
+    listener: &OwnedFd,
+    flags: SocketFlags,
+    wants_peer: bool,
+) -> rustix::io::Result<(OwnedFd, SocketAddr)> {
+    let unknown = SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0));
+    if !wants_peer {
+        return Ok((net::accept_with(listener, flags)?, unknown));
+    }
+    let (socket, peer) = net::acceptfrom_with(listener, flags)?;
+    let peer = peer.and_then(|peer| SocketAddr::try_from(peer).ok());
+    Ok((socket, peer.unwrap_or(unknown)))
 }

@@ -9,7 +9,7 @@
 
 use std::io;
 use std::mem::{replace, take};
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
@@ -271,14 +271,8 @@ impl<T: Transmit> Worker<T> {
 
     fn accept_one(&mut self) -> rustix::io::Result<()> {
         let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
-        let unknown = SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0));
-        let (socket, peer) = if self.core.site.wants_peer() {
-            let (socket, peer) = rustix::net::acceptfrom_with(&self.listener, flags)?;
-            let peer = peer.and_then(|peer| SocketAddr::try_from(peer).ok());
-            (socket, peer.unwrap_or(unknown))
-        } else {
-            (rustix::net::accept_with(&self.listener, flags)?, unknown)
-        };
+        let wants_peer = self.core.site.wants_peer();
+        let (socket, peer) = super::listen::accept(&self.listener, flags, wants_peer)?;
         let now = self.core.site.clock.monotonic;
         let token = self.connections.insert(Connection {
             socket,

@@ -40,7 +40,9 @@ impl Store for OpenStore {
         false
     }
 
-    fn set_date(&mut self, _edition: &mut File, _at: usize, _date: &[u8; DATE_LEN]) {}
+    fn set_date(&mut self, _edition: &mut File, _at: usize, _date: &[u8; DATE_LEN]) -> bool {
+        false
+    }
 
     fn reissue(&mut self, _edition: &File, _at: usize, _date: &[u8; DATE_LEN]) -> Option<File> {
         None

@@ -56,7 +56,7 @@ impl Fixture {
                 } => match &**edition {
                     HeapEdition::Memory(lease) => {
                         let start = *start as usize;
-                        out.extend_from_slice(&lease.bytes()[start..start + *len as usize]);
+                        out.extend_from_slice(&lease.value[start..start + *len as usize]);
                     }
                     HeapEdition::Open(_) => panic!("nothing is that large here"),
                 },

@@ -9,21 +9,21 @@ use std::time::Duration;
 use sidecore_userver::{Config, Counters, Io, Server};
 
 /// Nothing here should take this long.
-pub const LONG: Duration = Duration::from_secs(10);
+pub(crate) const LONG: Duration = Duration::from_secs(10);
 
-pub struct Site {
-    pub dir: tempfile::TempDir,
-    pub server: Server,
+pub(crate) struct Site {
+    pub(crate) dir: tempfile::TempDir,
+    pub(crate) server: Server,
 }
 
 /// Bytes that tell where they belong.
-pub fn pattern(len: usize) -> Vec<u8> {
+pub(crate) fn pattern(len: usize) -> Vec<u8> {
     (0..len as u32)
         .map(|i| (i.wrapping_mul(2_654_435_761) >> 24) as u8)
         .collect()
 }
 
-pub const LARGE: usize = 5_000_000;
+pub(crate) const LARGE: usize = 5_000_000;
 
 fn files(dir: &tempfile::TempDir) -> PathBuf {
     let root = dir.path().join("root");
@@ -39,7 +39,7 @@ fn files(dir: &tempfile::TempDir) -> PathBuf {
 }
 
 impl Site {
-    pub fn start(io: Io, change: impl FnOnce(&mut Config)) -> Self {
+    pub(crate) fn start(io: Io, change: impl FnOnce(&mut Config)) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let root = files(&dir);
         let mut config = Config::new(root, "127.0.0.1:0".parse().unwrap(), io);
@@ -49,31 +49,31 @@ impl Site {
         Self { dir, server }
     }
 
-    pub fn client(&self) -> Client {
+    pub(crate) fn client(&self) -> Client {
         Client::connect(self.server.address())
     }
 
     /// What one request is answered with, on a connection of its own.
-    pub fn ask(&self, request: &str) -> Answer {
+    pub(crate) fn ask(&self, request: &str) -> Answer {
         let mut client = self.client();
         client.send(request);
         client.answer()
     }
 
-    pub fn stop(self) -> Counters {
+    pub(crate) fn stop(self) -> Counters {
         self.server.stop().unwrap()
     }
 }
 
 #[derive(Debug)]
-pub struct Answer {
-    pub status: u16,
-    pub head: String,
-    pub body: Vec<u8>,
+pub(crate) struct Answer {
+    pub(crate) status: u16,
+    pub(crate) head: String,
+    pub(crate) body: Vec<u8>,
 }
 
 impl Answer {
-    pub fn field(&self, name: &str) -> Option<&str> {
+    pub(crate) fn field(&self, name: &str) -> Option<&str> {
         self.head.lines().find_map(|line| {
             let (n, v) = line.split_once(": ")?;
             n.eq_ignore_ascii_case(name).then_some(v)
@@ -81,13 +81,13 @@ impl Answer {
     }
 }
 
-pub struct Client {
-    pub stream: TcpStream,
+pub(crate) struct Client {
+    pub(crate) stream: TcpStream,
     buffer: Vec<u8>,
 }
 
 impl Client {
-    pub fn connect(address: SocketAddr) -> Self {
+    pub(crate) fn connect(address: SocketAddr) -> Self {
         let stream = TcpStream::connect(address).unwrap();
         stream.set_read_timeout(Some(LONG)).unwrap();
         stream.set_write_timeout(Some(LONG)).unwrap();
@@ -98,11 +98,11 @@ impl Client {
         }
     }
 
-    pub fn send(&mut self, text: &str) {
+    pub(crate) fn send(&mut self, text: &str) {
         self.stream.write_all(text.as_bytes()).unwrap();
     }
 
-    pub fn get(&mut self, path: &str) -> Answer {
+    pub(crate) fn get(&mut self, path: &str) -> Answer {
         self.send(&get(path));
         self.answer()
     }
@@ -115,12 +115,12 @@ impl Client {
     }
 
     /// The next answer to a GET.
-    pub fn answer(&mut self) -> Answer {
+    pub(crate) fn answer(&mut self) -> Answer {
         self.read_answer(true)
     }
 
     /// The next answer to a HEAD.
-    pub fn head_answer(&mut self) -> Answer {
+    pub(crate) fn head_answer(&mut self) -> Answer {
         self.read_answer(false)
     }
 
@@ -153,7 +153,7 @@ impl Client {
     }
 
     /// Asserts that the server closes now, with nothing more said.
-    pub fn expect_end(&mut self) {
+    pub(crate) fn expect_end(&mut self) {
         assert_eq!(self.buffer, b"", "left over");
         let mut rest = Vec::new();
         self.stream.read_to_end(&mut rest).unwrap();
@@ -161,7 +161,7 @@ impl Client {
     }
 
     /// Asserts that the connection is open and silent.
-    pub fn expect_silence(&mut self, time: Duration) {
+    pub(crate) fn expect_silence(&mut self, time: Duration) {
         self.stream.set_read_timeout(Some(time)).unwrap();
         let error = self.stream.read(&mut [0; 16]).unwrap_err();
         assert!(matches!(
@@ -172,12 +172,12 @@ impl Client {
     }
 }
 
-pub fn get(path: &str) -> String {
+pub(crate) fn get(path: &str) -> String {
     format!("GET {path} HTTP/1.1\r\nHost: x\r\n\r\n")
 }
 
 /// Waits until `condition` holds.
-pub fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
+pub(crate) fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
     let start = std::time::Instant::now();
     while !condition() {
         assert!(start.elapsed() < LONG, "{what} did not happen");
