@@ -51,7 +51,7 @@ impl Atomics for Real {
     }
 }
 
-/// Implements the two traits for another library's types of the same methods.
+/// Implements the two traits for types of the same methods.
 macro_rules! same_methods {
     ($u32:ty, $u64:ty) => {
         impl $crate::atomics::Atomic32 for $u32 {

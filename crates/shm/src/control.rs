@@ -277,8 +277,8 @@ impl EngineControl {
         self.wakes
     }
 
-    /// Before the engine sleeps while events wait for room on a full queue: asks the application to tell when it returns credit. False when
-    /// there is room already (or no such queue): then the engine goes on instead.
+    /// When the engine is about to sleep while events wait for room on a full queue, after [`EngineControl::announce_sleep`]: asks the application
+    /// to tell when it returns credit. False when there is room already (or no such queue): then the engine goes on instead.
     pub fn starve(&mut self, evq: usize) -> bool {
         let word = self.layout.starved_word(evq as u32, self.engine);
         let (Some(word), Some(writer)) = (word, self.evqs.get_mut(evq)) else {

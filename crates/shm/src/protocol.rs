@@ -39,7 +39,8 @@ pub fn wake_engine<A: Atomics>(engine: &A::U32) -> bool {
 /// then the sleep.
 #[inline]
 pub fn announce_sleep<A: Atomics>(engine: &A::U32) {
-    engine.store(ENGINE_SLEEPING, Ordering::Relaxed);
+    // An exchange, so that an application's late exchange for AWAKE comes clearly before or after.
+    engine.swap(ENGINE_SLEEPING, Ordering::AcqRel);
 }
 
 /// Engine: says that it looks at its lanes again.
@@ -115,19 +116,21 @@ where
     }
 }
 
-/// Engine, when an event queue is full and the engine is about to let it be: asks to be told of credit. False when there is credit
-/// already, and nothing was asked.
+/// Engine, when an event queue is full and the engine is about to sleep on it, *after* [`announce_sleep`]: asks to be told of credit. False
+/// when there is credit already, and nothing was asked.
 pub fn starve<M: LaneMemory>(
     writer: &mut Writer<M>,
     starved: &<M::Atomics as Atomics>::U32,
 ) -> bool {
-    starved.store(EVQ_STARVING, Ordering::Relaxed);
+    // Release: whoever sees it sees the engine asleep. Exchanges and no stores, here and below, so that an application's exchange for 0 comes
+    // clearly before or after.
+    starved.swap(EVQ_STARVING, Ordering::AcqRel);
     // The word before, the credit after.
     M::Atomics::fence();
     if writer.free() == 0 {
         return true;
     }
-    starved.store(0, Ordering::Relaxed);
+    starved.swap(0, Ordering::AcqRel);
     false
 }
 

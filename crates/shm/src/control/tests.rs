@@ -198,6 +198,8 @@ fn credit_relieves_a_starving_engine() {
     assert!(!app.relieve(&mut consumer, 1, 0));
     assert!(!engine.starve(1), "there is room");
     engine.announce_sleep();
-    (0..12).for_each(|_| drop(consumer.pop().unwrap()));
+    for _ in 0..12 {
+        consumer.pop().unwrap();
+    }
     assert!(!app.relieve(&mut consumer, 1, 0), "nobody starves any more");
 }
