@@ -131,7 +131,8 @@ impl Core {
                 }
             };
         };
-        if connection.lingering || connection.ending || buffer.is_empty() {
+        let unwanted = connection.lingering || connection.ending || is_last(connection.next);
+        if unwanted || buffer.is_empty() {
             self.ring.provide(buffer);
         } else if connection.is_busy() {
             connection
