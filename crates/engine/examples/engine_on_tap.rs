@@ -25,7 +25,10 @@ fn main() -> Result<(), Box<dyn Error>> {
         addresses: vec![ours.parse()?],
         ..EngineConfig::default()
     })?;
-    println!("ready {}", engine.socket_path().unwrap_or(socket.as_ref()).display());
+    println!(
+        "ready {}",
+        engine.socket_path().unwrap_or(socket.as_ref()).display()
+    );
     engine.join();
     Ok(())
 }
