@@ -41,6 +41,7 @@
 #![forbid(unsafe_code)]
 
 mod agent;
+pub mod blocking;
 mod config;
 pub mod error;
 mod evq;
@@ -49,6 +50,7 @@ mod lane;
 mod liveness;
 mod pool;
 mod region;
+mod sockets;
 mod ual;
 
 pub use sidecore_abi as abi;
@@ -66,4 +68,5 @@ pub use handles::Dti;
 pub use lane::Lane;
 pub use pool::{ReceivePool, ReceivedBytes};
 pub use region::Region;
+pub use sockets::{Reactor, Sockets, SocketsConfig};
 pub use ual::Ual;

@@ -16,10 +16,10 @@ use sidecore_shm::control::EngineControl;
 use sidecore_sys::unix::Stream;
 use sidecore_sys::wake::{Sleeper, WakePair, Waker};
 
-pub struct FakeEngine {
-    pub controls: Vec<EngineControl>,
-    pub pool: Shared,
-    pub sleeper: Sleeper,
+pub(crate) struct FakeEngine {
+    pub(crate) controls: Vec<EngineControl>,
+    pub(crate) pool: Shared,
+    pub(crate) sleeper: Sleeper,
     side: Arc<Side>,
     agent: Option<JoinHandle<()>>,
 }
@@ -40,7 +40,7 @@ struct Made {
     sleeper: Sleeper,
 }
 
-pub fn small() -> UalConfig {
+pub(crate) fn small() -> UalConfig {
     UalConfig {
         lanes: 2,
         lane_order: 4,
@@ -54,7 +54,7 @@ pub fn small() -> UalConfig {
 }
 
 /// A UAL and the engine's half of it.
-pub fn open(config: &UalConfig, engines: u32) -> (Ual, FakeEngine) {
+pub(crate) fn open(config: &UalConfig, engines: u32) -> (Ual, FakeEngine) {
     let (ours, theirs) = Stream::pair().unwrap();
     let side = Arc::new(Side::default());
     let (tell, told) = mpsc::channel();
@@ -158,7 +158,7 @@ fn register(request: &Request, mut fds: Vec<OwnedFd>, side: &Side) -> Reply {
 
 impl FakeEngine {
     /// All commands on all lanes, by lane, and the credit given back.
-    pub fn commands(&mut self) -> Vec<(usize, Command)> {
+    pub(crate) fn commands(&mut self) -> Vec<(usize, Command)> {
         let mut out = Vec::new();
         for control in &mut self.controls {
             for lane in 0..control.geometry().lanes as usize {
@@ -173,14 +173,14 @@ impl FakeEngine {
     }
 
     /// The one command that waits.
-    pub fn command(&mut self) -> Command {
+    pub(crate) fn command(&mut self) -> Command {
         let commands = self.commands();
         assert_eq!(commands.len(), 1, "{commands:?}");
         commands[0].1
     }
 
     /// Waits for at least `n` commands.
-    pub fn wait_commands(&mut self, n: usize) -> Vec<Command> {
+    pub(crate) fn wait_commands(&mut self, n: usize) -> Vec<Command> {
         let start = Instant::now();
         let mut out = Vec::new();
         while out.len() < n {
@@ -192,11 +192,11 @@ impl FakeEngine {
     }
 
     /// Says something on a queue, from engine thread 0, and wakes who sleeps there. Whether somebody did.
-    pub fn emit(&mut self, evq: u16, event: &Event) -> bool {
+    pub(crate) fn emit(&mut self, evq: u16, event: &Event) -> bool {
         self.emit_from(0, evq, event)
     }
 
-    pub fn emit_from(&mut self, engine: usize, evq: u16, event: &Event) -> bool {
+    pub(crate) fn emit_from(&mut self, engine: usize, evq: u16, event: &Event) -> bool {
         for (cell, waker) in self.side.wakers.lock().unwrap().drain(..) {
             assert!(self.controls[engine].set_wait_socket(cell, waker));
         }
@@ -207,21 +207,21 @@ impl FakeEngine {
         control.wake(evq as usize)
     }
 
-    pub fn region(&self, id: RegionId) -> Shared {
+    pub(crate) fn region(&self, id: RegionId) -> Shared {
         self.side.regions.lock().unwrap()[id.0 as usize].clone()
     }
 
     /// Registrations that an event is to answer.
-    pub fn registered(&self) -> Vec<(u16, u64, RegionId)> {
+    pub(crate) fn registered(&self) -> Vec<(u16, u64, RegionId)> {
         std::mem::take(&mut self.side.registered.lock().unwrap())
     }
 
-    pub fn refuse_regions(&self) {
+    pub(crate) fn refuse_regions(&self) {
         self.side.refuse.store(true, Ordering::Relaxed);
     }
 
     /// The engine's end: its socket closes.
-    pub fn die(&mut self) {
+    pub(crate) fn die(&mut self) {
         self.side.stop.store(true, Ordering::Relaxed);
         if let Some(agent) = self.agent.take() {
             agent.join().unwrap();
@@ -229,7 +229,7 @@ impl FakeEngine {
     }
 
     /// Waits until the client has closed the UAL.
-    pub fn join(mut self) {
+    pub(crate) fn join(mut self) {
         if let Some(agent) = self.agent.take() {
             agent.join().unwrap();
         }

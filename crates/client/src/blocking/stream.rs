@@ -1,0 +1,219 @@
+//! A TCP connection.
+
+use std::io::{self, IoSlice, IoSliceMut, Read, Write};
+use std::net::{Shutdown, SocketAddr, ToSocketAddrs};
+use std::time::{Duration, Instant};
+
+use sidecore_abi::command::shutdown;
+
+use super::{checked, each_address};
+use crate::sockets::group::lock;
+use crate::sockets::transfer::Scatter;
+use crate::sockets::{Held, wait};
+use crate::{Dti, Opt, Sockets};
+
+/// A TCP connection, as [`std::net::TcpStream`]. Closed when the last clone is dropped: what was written still goes out.
+#[derive(Debug)]
+pub struct TcpStream {
+    held: Held,
+}
+
+impl TcpStream {
+    pub(super) fn new(held: Held) -> Self {
+        Self { held }
+    }
+
+    /// Connects. Blocks until the connection is there or failed.
+    pub fn connect(sockets: &Sockets, peer: impl ToSocketAddrs) -> io::Result<Self> {
+        each_address(peer, |peer| Self::open(sockets, peer, None))
+    }
+
+    /// Connects, for `timeout` at most (then `TimedOut`).
+    pub fn connect_timeout(
+        sockets: &Sockets,
+        peer: &SocketAddr,
+        timeout: Duration,
+    ) -> io::Result<Self> {
+        let timeout = checked(Some(timeout))?;
+        Self::open(sockets, *peer, timeout)
+    }
+
+    fn open(sockets: &Sockets, peer: SocketAddr, timeout: Option<Duration>) -> io::Result<Self> {
+        let held = Held::connecting(sockets, peer)?;
+        let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
+        let (group, socket) = (held.group(), held.socket());
+        match wait::block_on(group, deadline, |cx| socket.poll_connected(group, cx)) {
+            Ok(Ok(())) => Ok(Self { held }),
+            Ok(Err(error)) => Err(error),
+            Err(wait::TimedOut) => Err(io::ErrorKind::TimedOut.into()),
+        }
+    }
+
+    /// Another handle of the same connection.
+    pub fn try_clone(&self) -> io::Result<Self> {
+        Ok(Self {
+            held: self.held.clone(),
+        })
+    }
+
+    /// The DTI beneath.
+    pub fn dti(&self) -> Dti {
+        self.held.socket().dti
+    }
+
+    /// The peer's address.
+    pub fn peer_addr(&self) -> io::Result<SocketAddr> {
+        self.held.address(Opt::PeerAddress)
+    }
+
+    /// This side's address. May block for the engine's answer the first time.
+    pub fn local_addr(&self) -> io::Result<SocketAddr> {
+        self.held.address(Opt::LocalAddress)
+    }
+
+    /// Ends one direction or both. Reads of an ended direction give what came before, then 0.
+    pub fn shutdown(&self, how: Shutdown) -> io::Result<()> {
+        let bits = match how {
+            Shutdown::Read => shutdown::READ,
+            Shutdown::Write => shutdown::WRITE,
+            Shutdown::Both => shutdown::READ | shutdown::WRITE,
+        };
+        self.held.socket().shutdown(self.held.group(), bits)
+    }
+
+    /// Sends small writes at once instead of gathering them while others are unacknowledged (TCP_NODELAY).
+    pub fn set_nodelay(&self, on: bool) -> io::Result<()> {
+        self.set_option(Opt::NoDelay, u64::from(on))
+    }
+
+    /// Whether small writes are sent at once. Blocks for the engine's answer.
+    pub fn nodelay(&self) -> io::Result<bool> {
+        Ok(self.held.option(Opt::NoDelay)?.body[0] != 0)
+    }
+
+    /// Sets any option, without waiting; a value that the engine refuses is told by [`Self::take_error`].
+    pub fn set_option(&self, option: Opt, value: u64) -> io::Result<()> {
+        let socket = self.held.socket();
+        socket.set_option(self.held.group(), option, value);
+        Ok(())
+    }
+
+    /// How long reads wait (`WouldBlock` then); `None`: for ever. Holds for all clones.
+    pub fn set_read_timeout(&self, timeout: Option<Duration>) -> io::Result<()> {
+        lock(&self.held.socket().state).read_timeout = checked(timeout)?;
+        Ok(())
+    }
+
+    /// How long writes wait (`WouldBlock` then); `None`: for ever. Holds for all clones.
+    pub fn set_write_timeout(&self, timeout: Option<Duration>) -> io::Result<()> {
+        lock(&self.held.socket().state).write_timeout = checked(timeout)?;
+        Ok(())
+    }
+
+    /// See [`Self::set_read_timeout`].
+    pub fn read_timeout(&self) -> io::Result<Option<Duration>> {
+        Ok(lock(&self.held.socket().state).read_timeout)
+    }
+
+    /// See [`Self::set_write_timeout`].
+    pub fn write_timeout(&self) -> io::Result<Option<Duration>> {
+        Ok(lock(&self.held.socket().state).write_timeout)
+    }
+
+    /// Lets reads and writes fail with `WouldBlock` instead of waiting. Holds for all clones.
+    pub fn set_nonblocking(&self, on: bool) -> io::Result<()> {
+        lock(&self.held.socket().state).nonblocking = on;
+        Ok(())
+    }
+
+    /// What went wrong since this was last asked (SO_ERROR).
+    pub fn take_error(&self) -> io::Result<Option<io::Error>> {
+        Ok(self.held.socket().take_error())
+    }
+
+    /// Bytes written that the peer has not acknowledged, to the last few.
+    pub fn in_flight(&self) -> usize {
+        self.held.socket().in_flight()
+    }
+
+    /// As read, but what is read stays there.
+    pub fn peek(&self, out: &mut [u8]) -> io::Result<usize> {
+        self.receive(
+            Scatter {
+                buffers: &mut [IoSliceMut::new(out)],
+                at: (0, 0),
+            },
+            false,
+        )
+    }
+
+    fn receive(&self, mut sink: Scatter<'_, '_>, consume: bool) -> io::Result<usize> {
+        let (group, socket) = (self.held.group(), self.held.socket());
+        let timeout = lock(&socket.state).read_timeout;
+        self.held.wait(timeout, |cx| {
+            socket.poll_read(group, cx, &mut sink, consume)
+        })
+    }
+
+    fn send(&self, data: &[IoSlice<'_>]) -> io::Result<usize> {
+        let (group, socket) = (self.held.group(), self.held.socket());
+        let timeout = lock(&socket.state).write_timeout;
+        self.held
+            .wait(timeout, |cx| socket.poll_write(group, cx, data))
+    }
+}
+
+impl Read for &TcpStream {
+    fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
+        self.read_vectored(&mut [IoSliceMut::new(out)])
+    }
+
+    fn read_vectored(&mut self, buffers: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
+        self.receive(
+            Scatter {
+                buffers,
+                at: (0, 0),
+            },
+            true,
+        )
+    }
+}
+
+impl Write for &TcpStream {
+    fn write(&mut self, data: &[u8]) -> io::Result<usize> {
+        self.send(&[IoSlice::new(data)])
+    }
+
+    fn write_vectored(&mut self, data: &[IoSlice<'_>]) -> io::Result<usize> {
+        self.send(data)
+    }
+
+    /// Nothing to do: what was written is on its way.
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Read for TcpStream {
+    fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
+        (&*self).read(out)
+    }
+
+    fn read_vectored(&mut self, buffers: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
+        (&*self).read_vectored(buffers)
+    }
+}
+
+impl Write for TcpStream {
+    fn write(&mut self, data: &[u8]) -> io::Result<usize> {
+        (&*self).write(data)
+    }
+
+    fn write_vectored(&mut self, data: &[IoSlice<'_>]) -> io::Result<usize> {
+        (&*self).write_vectored(data)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}

@@ -1,0 +1,275 @@
+//! What the sockets of a group share: lane, event queue, memory to send from, and the table that says whose an event is.
+
+use std::collections::VecDeque;
+use std::io;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::Waker;
+use std::time::{Duration, Instant};
+
+use sidecore_abi::{Command, DtiHandle, Event, EventKind, Operation, Status};
+
+use super::config::SocketsConfig;
+use super::send::SendPool;
+use super::socket::{Kind, Socket};
+use super::wait::Followers;
+use super::wakers::wake_all;
+use crate::error::Disconnected;
+use crate::{Dti, EventQueue, EvqId, Lane, PostError, Ual};
+
+/// Events taken from the queue at a time.
+const BATCH: usize = 64;
+
+/// How long a thread that must post goes on trying before it leaves the command to others.
+const PATIENCE: Duration = Duration::from_millis(10);
+
+/// How often a leader looks after commands that found the lane full.
+const RETRY: Duration = Duration::from_millis(1);
+
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The event queue and what its leader needs.
+pub(crate) struct Queue {
+    events: EventQueue,
+    batch: Vec<Event>,
+    wake: Vec<Waker>,
+}
+
+/// The shared part of [`super::Sockets`]. Locks are taken in this order: queue, table, a socket, lane; never two sockets.
+pub(crate) struct Group {
+    pub(crate) ual: Ual,
+    pub(crate) config: SocketsConfig,
+    pub(crate) evq: EvqId,
+    pub(crate) lane: Mutex<Lane>,
+    pub(crate) queue: Mutex<Queue>,
+    pub(crate) followers: Followers,
+    pub(crate) memory: SendPool,
+    table: Mutex<Vec<Option<Arc<Socket>>>>,
+    /// Commands that must be posted and found the lane full.
+    deferred: Mutex<VecDeque<(Command, Option<Dti>)>>,
+    cookies: AtomicU64,
+    dead: AtomicBool,
+}
+
+impl Group {
+    pub(crate) fn new(ual: &Ual, mut config: SocketsConfig) -> io::Result<Self> {
+        config.accepts = config.accepts.max(1);
+        let events = ual.event_queue()?;
+        let lane = ual.lane()?;
+        Ok(Self {
+            evq: events.id(),
+            memory: SendPool::new(ual, config.send_bytes)?,
+            lane: Mutex::new(lane),
+            queue: Mutex::new(Queue {
+                events,
+                batch: Vec::with_capacity(BATCH),
+                wake: Vec::new(),
+            }),
+            followers: Followers::default(),
+            table: Mutex::new(Vec::new()),
+            deferred: Mutex::new(VecDeque::new()),
+            cookies: AtomicU64::new(1),
+            dead: AtomicBool::new(false),
+            ual: ual.clone(),
+            config,
+        })
+    }
+
+    /// Whether the engine has gone.
+    #[inline]
+    pub(crate) fn is_dead(&self) -> bool {
+        self.dead.load(Ordering::Acquire)
+    }
+
+    /// A number for a command whose answer is awaited.
+    pub(crate) fn cookie(&self) -> u64 {
+        self.cookies.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// Makes a DTI and the socket for it. Nothing is flushed.
+    pub(crate) fn create(
+        &self,
+        kind: Kind,
+        parent: Option<Arc<Socket>>,
+    ) -> Result<Arc<Socket>, PostError> {
+        // Held until the socket is in: no event may come before.
+        let mut table = lock(&self.table);
+        let dti = {
+            let mut lane = lock(&self.lane);
+            match kind {
+                Kind::Datagram => lane.create_datagram(self.evq, self.evq)?,
+                Kind::Stream | Kind::Listener => lane.create_stream(self.evq, self.evq)?,
+            }
+        };
+        let socket = Arc::new(Socket::new(dti, kind, parent));
+        if table.len() <= dti.index() {
+            table.resize(dti.index() + 1, None);
+        }
+        table[dti.index()] = Some(Arc::clone(&socket));
+        Ok(socket)
+    }
+
+    fn find(&self, dti: DtiHandle) -> Option<Arc<Socket>> {
+        let table = lock(&self.table);
+        let socket = table.get(dti.index as usize)?.as_ref()?;
+        (socket.dti == dti).then(|| Arc::clone(socket))
+    }
+
+    pub(crate) fn forget(&self, socket: &Socket) {
+        let mut table = lock(&self.table);
+        if let Some(place) = table.get_mut(socket.dti.index())
+            && place.as_ref().is_some_and(|other| other.dti == socket.dti)
+        {
+            *place = None;
+        }
+    }
+
+    fn sockets(&self) -> Vec<Arc<Socket>> {
+        lock(&self.table).iter().flatten().cloned().collect()
+    }
+
+    /// Posts a command that must not fail. Not to be called with a socket locked.
+    pub(crate) fn post_surely(&self, command: Command, leaves: Option<Dti>) {
+        let until = Instant::now() + PATIENCE;
+        loop {
+            if lock(&self.deferred).is_empty() && self.post_now(command, leaves) {
+                return;
+            }
+            if self.is_dead() {
+                return;
+            }
+            // A full event queue may be what keeps the engine from reading.
+            if let Ok(mut queue) = self.queue.try_lock() {
+                let _ = self.turn(&mut queue, Some(Duration::ZERO));
+                drop(queue);
+                self.followers.hand_over();
+            }
+            if Instant::now() >= until {
+                lock(&self.deferred).push_back((command, leaves));
+                return;
+            }
+            std::thread::yield_now();
+        }
+    }
+
+    fn post_now(&self, command: Command, leaves: Option<Dti>) -> bool {
+        let mut lane = lock(&self.lane);
+        let posted = match (command.operation, leaves) {
+            (Operation::Close, Some(dti)) => lane.close(dti, command.cookie),
+            _ => lane.post(command),
+        };
+        lane.flush();
+        posted.is_ok()
+    }
+
+    /// Posts what was deferred; says whether something is left.
+    fn retry_deferred(&self) -> bool {
+        loop {
+            let Some((command, leaves)) = lock(&self.deferred).pop_front() else {
+                return false;
+            };
+            if !self.post_now(command, leaves) {
+                lock(&self.deferred).push_front((command, leaves));
+                return true;
+            }
+        }
+    }
+
+    /// One look at the event queue: sleeps until something comes or time is up, and hands it out. Says whether something came.
+    pub(crate) fn turn(
+        &self,
+        queue: &mut Queue,
+        timeout: Option<Duration>,
+    ) -> Result<bool, Disconnected> {
+        let late = self.retry_deferred();
+        if timeout != Some(Duration::ZERO) && queue.events.is_empty() {
+            lock(&self.lane).flush();
+            let timeout = if late {
+                Some(timeout.map_or(RETRY, |timeout| timeout.min(RETRY)))
+            } else {
+                timeout
+            };
+            match queue.events.wait(timeout) {
+                Ok(true) => {}
+                Ok(false) => return Ok(false),
+                Err(gone) => {
+                    self.die(queue);
+                    return Err(gone);
+                }
+            }
+        }
+        let mut batch = std::mem::take(&mut queue.batch);
+        let mut wake = std::mem::take(&mut queue.wake);
+        let came = queue.events.dequeue(&mut batch, BATCH);
+        for event in batch.drain(..) {
+            self.dispatch(&event, &mut wake);
+        }
+        wake_all(&mut wake);
+        (queue.batch, queue.wake) = (batch, wake);
+        Ok(came > 0)
+    }
+
+    fn dispatch(&self, event: &Event, wake: &mut Vec<Waker>) {
+        let owner = match refused_accept(event) {
+            // Told for the listener; the child is what it is about.
+            Some(child) => self.find(child),
+            None => self.find(event.dti),
+        };
+        let Some(socket) = owner else {
+            // Of a socket that is gone: its bytes go back.
+            if matches!(event.kind, EventKind::Received | EventKind::Datagram) {
+                lock(&self.lane).return_chunk(event);
+            }
+            return;
+        };
+        if matches!(event.kind, EventKind::Accepted) || refused_accept(event).is_some() {
+            socket.accepted(self, event, wake);
+        } else {
+            socket.handle(self, event, wake);
+        }
+    }
+
+    /// The engine has gone: everybody is told.
+    fn die(&self, queue: &mut Queue) {
+        if self.dead.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        let mut wake = std::mem::take(&mut queue.wake);
+        for socket in self.sockets() {
+            socket.wake_everybody(&mut wake);
+        }
+        wake_all(&mut wake);
+    }
+
+    /// Sockets of which something is still to be sent.
+    fn unsent(&self) -> bool {
+        self.sockets().iter().any(|socket| socket.is_closing())
+    }
+}
+
+/// The child of an accept that the engine refused.
+fn refused_accept(event: &Event) -> Option<DtiHandle> {
+    let refused = event.kind == EventKind::Completion
+        && event.status != Status::Ok
+        && event.body[4] == Operation::Accept as u64;
+    refused.then(|| DtiHandle::from_word(event.cookie))
+}
+
+impl Drop for Group {
+    /// Lets what was written go out: until each closed connection has ended, or the configured time is up.
+    fn drop(&mut self) {
+        let end = Instant::now() + self.config.linger;
+        while self.unsent() && !self.is_dead() {
+            let left = end.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return;
+            }
+            let mut queue = lock(&self.queue);
+            if self.turn(&mut queue, Some(left)).is_err() {
+                return;
+            }
+        }
+    }
+}

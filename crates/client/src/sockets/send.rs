@@ -1,0 +1,319 @@
+//! The sending side of sockets: registered memory in blocks, and what of it a socket has in flight.
+//!
+//! A write copies into a block and posts a send for it; the block is free again when the peer has acknowledged all that was
+//! written into it. Small writes share a block. A socket with nothing in flight holds none.
+
+use std::collections::VecDeque;
+use std::io::{self, IoSlice};
+use std::sync::{Mutex, PoisonError};
+use std::task::Waker;
+
+use sidecore_abi::command::flags;
+use sidecore_abi::{Extent, Operation};
+
+use super::wakers::Wakers;
+use crate::region::Region;
+use crate::{Command, Dti, INLINE_MAX, Lane, Ual};
+
+/// Bytes of a block: the largest datagram fits.
+pub(crate) const BLOCK: u32 = 65536;
+
+/// Sends of one socket that may be in flight.
+const SENDS: usize = 256;
+
+/// Sends that need no memory are not answered; every so many, one is made that is, so that their number is known.
+const UNANSWERED: u64 = 16;
+
+/// The memory that all sockets of a group send from.
+#[derive(Debug)]
+pub(crate) struct SendPool {
+    region: Region,
+    blocks: Mutex<Blocks>,
+}
+
+#[derive(Debug)]
+struct Blocks {
+    free: Vec<u32>,
+    /// The lowest block that was never used: memory is touched only as it is needed.
+    fresh: u32,
+    limit: u32,
+    waiting: Wakers,
+}
+
+impl SendPool {
+    /// Registers `bytes` (at least one block).
+    pub(crate) fn new(ual: &Ual, bytes: u64) -> io::Result<Self> {
+        let blocks = (bytes / u64::from(BLOCK)).clamp(1, u64::from(u32::MAX));
+        let region = ual.allocate_region(blocks * u64::from(BLOCK), false)?;
+        Ok(Self {
+            region,
+            blocks: Mutex::new(Blocks {
+                free: Vec::new(),
+                fresh: 0,
+                limit: blocks as u32,
+                waiting: Wakers::default(),
+            }),
+        })
+    }
+
+    /// A block; when there is none, `waker` is woken as soon as one is given back.
+    fn take(&self, waker: &Waker) -> Option<u32> {
+        let mut blocks = self.blocks.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(block) = blocks.free.pop() {
+            return Some(block);
+        }
+        if blocks.fresh < blocks.limit {
+            blocks.fresh += 1;
+            return Some(blocks.fresh - 1);
+        }
+        blocks.waiting.add(waker);
+        None
+    }
+
+    fn give(&self, block: u32, wake: &mut Vec<Waker>) {
+        let mut blocks = self.blocks.lock().unwrap_or_else(PoisonError::into_inner);
+        blocks.free.push(block);
+        blocks.waiting.take_into(wake);
+    }
+
+    /// Blocks that are in use.
+    pub(crate) fn used(&self) -> u32 {
+        let blocks = self.blocks.lock().unwrap_or_else(PoisonError::into_inner);
+        blocks.fresh - blocks.free.len() as u32
+    }
+}
+
+/// What kept a write from taking everything.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Stop {
+    /// Nothing did.
+    Done,
+    /// As much is in flight as may be; an acknowledgement makes room.
+    Window,
+    /// No memory is free; the caller's waker is woken when some is.
+    Memory,
+    /// The doorbell lane is full.
+    Lane,
+}
+
+/// Sends of one socket that are not acknowledged. Each has a number, which is its cookie.
+#[derive(Debug, Default)]
+pub(crate) struct SendQueue {
+    /// Number and bytes of each, oldest first.
+    flight: VecDeque<(u64, u32)>,
+    bytes: usize,
+    /// Number of the next send.
+    next: u64,
+    /// Sends since one that will be answered.
+    unanswered: u64,
+    /// The block that is being filled: its number, bytes used, number of the last send from it.
+    filling: Option<(u32, u32, u64)>,
+    /// Full blocks, each with the number of the last send from it.
+    full: VecDeque<(u64, u32)>,
+}
+
+/// Copies bytes out of a list of slices, one after the other.
+struct Slices<'a, 'b> {
+    slices: &'a [IoSlice<'b>],
+    at: usize,
+}
+
+impl Slices<'_, '_> {
+    /// Calls `take` with the next pieces, `len` bytes together.
+    fn take(&mut self, mut len: usize, mut take: impl FnMut(&[u8])) {
+        while len > 0 {
+            let Some(slice) = self.slices.first() else {
+                return;
+            };
+            let piece = &slice[self.at.min(slice.len())..];
+            let n = piece.len().min(len);
+            take(&piece[..n]);
+            len -= n;
+            self.at += n;
+            if self.at >= slice.len() {
+                self.slices = &self.slices[1..];
+                self.at = 0;
+            }
+        }
+    }
+}
+
+impl SendQueue {
+    /// Bytes not acknowledged.
+    pub(crate) fn in_flight(&self) -> usize {
+        self.bytes
+    }
+
+    /// Posts as much of a stream's bytes as may be in flight (`window` bytes at most); says how much, and what stopped it.
+    pub(crate) fn write(
+        &mut self,
+        pool: &SendPool,
+        lane: &mut Lane,
+        dti: Dti,
+        data: &[IoSlice<'_>],
+        window: usize,
+        waker: &Waker,
+    ) -> (usize, Stop) {
+        let total: usize = data.iter().map(|slice| slice.len()).sum();
+        let mut slices = Slices {
+            slices: data,
+            at: 0,
+        };
+        let mut written = 0;
+        while written < total {
+            let room = window.saturating_sub(self.bytes).min(total - written);
+            if room == 0 || self.flight.len() >= SENDS {
+                return (written, Stop::Window);
+            }
+            if lane.free() == 0 {
+                return (written, Stop::Lane);
+            }
+            if room <= INLINE_MAX && self.unanswered < UNANSWERED {
+                self.write_inline(lane, dti, &mut slices, room);
+                written += room;
+                continue;
+            }
+            let Some((block, used)) = self.block(pool, 1, waker) else {
+                return (written, Stop::Memory);
+            };
+            let len = (BLOCK - used).min(room as u32);
+            let start = u64::from(block) * u64::from(BLOCK) + u64::from(used);
+            let mut at = start;
+            slices.take(len as usize, |piece| {
+                // Inside by construction.
+                let _ = pool.region.write(at, piece);
+                at += piece.len() as u64;
+            });
+            let command = Command::new(Operation::Send, dti.handle(), self.next);
+            self.post_block(pool, lane, command, start, len);
+            written += len as usize;
+        }
+        (written, Stop::Done)
+    }
+
+    fn write_inline(&mut self, lane: &mut Lane, dti: Dti, slices: &mut Slices<'_, '_>, len: usize) {
+        let mut small = [0u8; INLINE_MAX];
+        let mut at = 0;
+        slices.take(len, |piece| {
+            small[at..at + piece.len()].copy_from_slice(piece);
+            at += piece.len();
+        });
+        // There is room on the lane: it was asked.
+        if lane.send_inline(dti, &small[..at], 0, self.next).is_ok() {
+            self.sent(len as u32);
+            self.unanswered += 1;
+        }
+    }
+
+    /// Posts one whole datagram, or nothing.
+    pub(crate) fn datagram(
+        &mut self,
+        pool: &SendPool,
+        lane: &mut Lane,
+        command: Command,
+        data: &[u8],
+        waker: &Waker,
+    ) -> Stop {
+        if self.flight.len() >= SENDS {
+            return Stop::Window;
+        }
+        if lane.free() == 0 {
+            return Stop::Lane;
+        }
+        let len = data.len() as u32;
+        let Some((block, used)) = self.block(pool, len, waker) else {
+            return Stop::Memory;
+        };
+        let start = u64::from(block) * u64::from(BLOCK) + u64::from(used);
+        let _ = pool.region.write(start, data);
+        let command = Command {
+            cookie: self.next,
+            ..command
+        };
+        self.post_block(pool, lane, command, start, len);
+        Stop::Done
+    }
+
+    fn post_block(
+        &mut self,
+        pool: &SendPool,
+        lane: &mut Lane,
+        command: Command,
+        start: u64,
+        len: u32,
+    ) {
+        let extent = Extent {
+            region: pool.region.id(),
+            len,
+            offset: start,
+        };
+        let command = command.with_extent(extent).with_flags(flags::NOTIFY);
+        // There is room on the lane: it was asked.
+        if lane.post(command).is_ok() {
+            if let Some((_, used, last)) = &mut self.filling {
+                *used += len;
+                *last = self.next;
+            }
+            self.unanswered = 0;
+            self.sent(len);
+        }
+    }
+
+    fn sent(&mut self, len: u32) {
+        self.flight.push_back((self.next, len));
+        self.bytes += len as usize;
+        self.next += 1;
+    }
+
+    /// A block with at least `room` bytes, and how many are used.
+    fn block(&mut self, pool: &SendPool, room: u32, waker: &Waker) -> Option<(u32, u32)> {
+        if let Some((block, used, last)) = self.filling {
+            if BLOCK - used >= room {
+                return Some((block, used));
+            }
+            self.full.push_back((last, block));
+            self.filling = None;
+        }
+        let block = pool.take(waker)?;
+        self.filling = Some((block, 0, self.next));
+        Some((block, 0))
+    }
+
+    /// The peer has acknowledged the send with this number, and so all before it.
+    pub(crate) fn acknowledged(&mut self, number: u64, pool: &SendPool, wake: &mut Vec<Waker>) {
+        if number >= self.next {
+            return;
+        }
+        while let Some((first, len)) = self.flight.front().copied() {
+            if first > number {
+                break;
+            }
+            self.flight.pop_front();
+            self.bytes -= len as usize;
+        }
+        while let Some((last, block)) = self.full.front().copied() {
+            if last > number {
+                break;
+            }
+            self.full.pop_front();
+            pool.give(block, wake);
+        }
+        if let Some((block, _, last)) = self.filling
+            && last <= number
+        {
+            self.filling = None;
+            pool.give(block, wake);
+        }
+    }
+
+    /// The connection is over: nothing is in flight any more.
+    pub(crate) fn clear(&mut self, pool: &SendPool, wake: &mut Vec<Waker>) {
+        if let Some(last) = self.next.checked_sub(1) {
+            self.acknowledged(last, pool, wake);
+        }
+        // A block that was taken and not used for a send.
+        if let Some((block, _, _)) = self.filling.take() {
+            pool.give(block, wake);
+        }
+    }
+}

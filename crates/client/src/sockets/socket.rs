@@ -1,0 +1,468 @@
+//! One socket of a group: what has come for it, what it has in flight, and who waits for it.
+
+use std::collections::VecDeque;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use sidecore_abi::command::Opt;
+use sidecore_abi::{Command, Event, EventKind, Operation, Status, event};
+
+use super::group::{Group, lock};
+use super::send::SendQueue;
+use super::wakers::Wakers;
+use crate::error::{Disconnected, to_io};
+use crate::{Address, Dti, PostError};
+
+/// What a socket is for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Kind {
+    /// A connection, or one to be.
+    Stream,
+    /// Takes connections.
+    Listener,
+    /// UDP.
+    Datagram,
+}
+
+/// How far it is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Phase {
+    /// Made.
+    New,
+    /// Connect was posted.
+    Connecting,
+    /// Connected, listening, or bound.
+    Open,
+    /// Connecting failed.
+    Failed(Status),
+}
+
+/// Bytes that came and were not read.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Piece {
+    pub(crate) event: Event,
+    /// Bytes of it that were read.
+    pub(crate) taken: usize,
+}
+
+/// A socket of a group.
+#[derive(Debug)]
+pub(crate) struct Socket {
+    pub(crate) dti: Dti,
+    pub(crate) kind: Kind,
+    pub(crate) state: Mutex<State>,
+}
+
+#[derive(Debug)]
+pub(crate) struct State {
+    pub(crate) phase: Phase,
+    pub(crate) local: Option<SocketAddr>,
+    pub(crate) peer: Option<SocketAddr>,
+    pub(crate) received: VecDeque<Piece>,
+    /// The peer has ended its direction.
+    pub(crate) end: bool,
+    /// Closed was seen.
+    pub(crate) over: Option<Status>,
+    pub(crate) read_shut: bool,
+    pub(crate) write_shut: bool,
+    pub(crate) sends: SendQueue,
+    /// Listener: connections that were accepted and not yet taken.
+    pub(crate) accepted: VecDeque<Arc<Socket>>,
+    /// Listener: accepts that are to be posted.
+    pub(crate) accepts_due: u32,
+    /// Child that was not accepted yet: its listener.
+    parent: Option<Arc<Socket>>,
+    /// Commands whose answer somebody awaits.
+    answers: Vec<(u64, Option<Event>)>,
+    /// What went wrong since it was last asked for.
+    failed: Option<Status>,
+    /// Nobody holds it any more, and Close was posted.
+    closed: bool,
+    pub(crate) readers: Wakers,
+    pub(crate) writers: Wakers,
+    pub(crate) read_timeout: Option<Duration>,
+    pub(crate) write_timeout: Option<Duration>,
+    pub(crate) nonblocking: bool,
+}
+
+impl State {
+    /// The error to tell once the data that came before it has been read; `None` for an orderly end.
+    fn end_error(&self) -> Option<io::Error> {
+        match self.over {
+            Some(Status::Ok) | None => None,
+            Some(status) => Some(to_io(status)),
+        }
+    }
+
+    pub(crate) fn take_failure(&mut self) -> Option<io::Error> {
+        self.failed.take().map(to_io)
+    }
+
+    fn wake_into(&mut self, wake: &mut Vec<Waker>) {
+        self.readers.take_into(wake);
+        self.writers.take_into(wake);
+    }
+}
+
+impl Socket {
+    pub(crate) fn new(dti: Dti, kind: Kind, parent: Option<Arc<Socket>>) -> Self {
+        Self {
+            dti,
+            kind,
+            state: Mutex::new(State {
+                phase: Phase::New,
+                local: None,
+                peer: None,
+                received: VecDeque::new(),
+                end: false,
+                over: None,
+                read_shut: false,
+                write_shut: false,
+                sends: SendQueue::default(),
+                accepted: VecDeque::new(),
+                accepts_due: 0,
+                parent,
+                answers: Vec::new(),
+                failed: None,
+                closed: false,
+                readers: Wakers::default(),
+                writers: Wakers::default(),
+                read_timeout: None,
+                write_timeout: None,
+                nonblocking: false,
+            }),
+        }
+    }
+
+    /// Closed by its holder, and not yet over.
+    pub(crate) fn is_closing(&self) -> bool {
+        let state = lock(&self.state);
+        state.closed && state.over.is_none() && self.kind == Kind::Stream
+    }
+
+    pub(crate) fn wake_everybody(&self, wake: &mut Vec<Waker>) {
+        lock(&self.state).wake_into(wake);
+    }
+
+    /// Takes an event of this socket in.
+    pub(crate) fn handle(&self, group: &Group, event: &Event, wake: &mut Vec<Waker>) {
+        let mut state = lock(&self.state);
+        match event.kind {
+            EventKind::Received | EventKind::Datagram => {
+                receive(&mut state, group, event);
+                state.readers.take_into(wake);
+            }
+            EventKind::Sent => {
+                state.sends.acknowledged(event.cookie, &group.memory, wake);
+                if event.status != Status::Ok {
+                    state.failed.get_or_insert(event.status);
+                    state.readers.take_into(wake);
+                }
+                state.writers.take_into(wake);
+            }
+            EventKind::Connected => {
+                state.phase = match event.status {
+                    Status::Ok => Phase::Open,
+                    status => Phase::Failed(status),
+                };
+                state.local = state.local.or(event.address(0).get());
+                state.wake_into(wake);
+            }
+            EventKind::Completion => complete(&mut state, event, wake),
+            EventKind::Error => {
+                state.failed = Some(event.status);
+                state.wake_into(wake);
+            }
+            EventKind::Closed => {
+                state.over = Some(event.status);
+                state.sends.clear(&group.memory, wake);
+                state.wake_into(wake);
+                if state.closed {
+                    drop(state);
+                    group.forget(self);
+                }
+            }
+            // Accepted is not handled here; posted receives, registrations and Incoming are not used.
+            _ => {}
+        }
+    }
+
+    /// A child: its accept was answered.
+    pub(crate) fn accepted(self: Arc<Self>, group: &Group, event: &Event, wake: &mut Vec<Waker>) {
+        let parent = {
+            let mut state = lock(&self.state);
+            if event.status == Status::Ok {
+                state.phase = Phase::Open;
+                state.peer = event.address(0).get();
+            }
+            state.parent.take()
+        };
+        let Some(parent) = parent else { return };
+        let mut listener = lock(&parent.state);
+        listener.accepts_due += 1;
+        if event.status != Status::Ok || listener.closed {
+            if event.kind == EventKind::Completion {
+                listener.failed.get_or_insert(event.status);
+                listener.readers.take_into(wake);
+            }
+            drop(listener);
+            self.close(group);
+            return;
+        }
+        listener.accepted.push_back(self);
+        listener.readers.take_into(wake);
+    }
+
+    /// Its last holder is gone: Close is posted, and what is unread goes back. Safe to call twice.
+    pub(crate) fn close(&self, group: &Group) {
+        let (over, orphans) = {
+            let mut state = lock(&self.state);
+            if std::mem::replace(&mut state.closed, true) {
+                return;
+            }
+            let mut lane = lock(&group.lane);
+            for piece in state.received.drain(..) {
+                lane.return_chunk(&piece.event);
+            }
+            drop(lane);
+            (state.over.is_some(), std::mem::take(&mut state.accepted))
+        };
+        if over {
+            group.forget(self);
+        }
+        let close = Command::new(Operation::Close, self.dti.handle(), 0);
+        group.post_surely(close, Some(self.dti));
+        for orphan in orphans {
+            orphan.close(group);
+        }
+    }
+
+    /// Posts a command that is answered with a Completion. The cookie is for [`Self::poll_answer`].
+    pub(crate) fn ask(
+        &self,
+        group: &Group,
+        command: impl FnOnce(u64) -> Command,
+    ) -> Result<u64, PostError> {
+        let cookie = group.cookie();
+        let mut state = lock(&self.state);
+        let mut lane = lock(&group.lane);
+        lane.post(command(cookie))?;
+        lane.flush();
+        state.answers.push((cookie, None));
+        Ok(cookie)
+    }
+
+    /// The answer to a command, once.
+    pub(crate) fn poll_answer(
+        &self,
+        group: &Group,
+        cx: &mut Context<'_>,
+        cookie: u64,
+    ) -> Poll<io::Result<Event>> {
+        let mut state = lock(&self.state);
+        let place = state.answers.iter().position(|(other, _)| *other == cookie);
+        let answer = place.and_then(|at| state.answers[at].1);
+        if let (Some(at), Some(event)) = (place, answer) {
+            state.answers.swap_remove(at);
+            return Poll::Ready(match event.status {
+                Status::Ok => Ok(event),
+                status => Err(to_io(status)),
+            });
+        }
+        if group.is_dead() {
+            return Poll::Ready(Err(Disconnected.into()));
+        }
+        state.readers.add(cx.waker());
+        Poll::Pending
+    }
+
+    /// Posts Connect.
+    pub(crate) fn connect(&self, group: &Group, peer: SocketAddr) -> Result<(), PostError> {
+        let mut state = lock(&self.state);
+        let mut lane = lock(&group.lane);
+        lane.connect(self.dti, peer, 0)?;
+        lane.flush();
+        state.peer = Some(peer);
+        state.phase = Phase::Connecting;
+        Ok(())
+    }
+
+    /// Whether the connection is there.
+    pub(crate) fn poll_connected(
+        &self,
+        group: &Group,
+        cx: &mut Context<'_>,
+    ) -> Poll<io::Result<()>> {
+        let mut state = lock(&self.state);
+        match (state.phase, state.over) {
+            (Phase::Open, _) => Poll::Ready(Ok(())),
+            (Phase::Failed(status), _) | (_, Some(status)) => Poll::Ready(Err(to_io(status))),
+            _ if group.is_dead() => Poll::Ready(Err(Disconnected.into())),
+            _ => {
+                state.writers.add(cx.waker());
+                Poll::Pending
+            }
+        }
+    }
+
+    /// Posts accepts until as many wait as are configured. What keeps it from that, if anything, is tried again with the next accept.
+    pub(crate) fn post_accepts(self: &Arc<Self>, group: &Group) -> Result<(), PostError> {
+        loop {
+            {
+                let mut state = lock(&self.state);
+                if state.accepts_due == 0 || state.over.is_some() || state.closed {
+                    return Ok(());
+                }
+                state.accepts_due -= 1;
+            }
+            let posted = group
+                .create(Kind::Stream, Some(Arc::clone(self)))
+                .and_then(|child| {
+                    let cookie = child.dti.handle().to_word();
+                    let mut lane = lock(&group.lane);
+                    let posted = lane.accept(self.dti, child.dti, cookie);
+                    lane.flush();
+                    drop(lane);
+                    if posted.is_err() {
+                        lock(&child.state).parent = None;
+                        child.close(group);
+                    }
+                    posted
+                });
+            if let Err(error) = posted {
+                lock(&self.state).accepts_due += 1;
+                return Err(error);
+            }
+        }
+    }
+
+    /// The next connection.
+    pub(crate) fn poll_accept(
+        self: &Arc<Self>,
+        group: &Group,
+        cx: &mut Context<'_>,
+    ) -> Poll<io::Result<(Arc<Socket>, Option<SocketAddr>)>> {
+        let posted = self.post_accepts(group);
+        let mut state = lock(&self.state);
+        if let Some(child) = state.accepted.pop_front() {
+            drop(state);
+            let peer = lock(&child.state).peer;
+            return Poll::Ready(Ok((child, peer)));
+        }
+        if let Some(error) = state.take_failure().or_else(|| state.end_error()) {
+            return Poll::Ready(Err(error));
+        }
+        if group.is_dead() {
+            return Poll::Ready(Err(Disconnected.into()));
+        }
+        match posted {
+            // Others wait already, and will tell.
+            _ if state.accepts_due < group.config.accepts => {}
+            // Nothing tells when the engine has read: try again, after others had their turn.
+            Err(PostError::LaneFull) => cx.waker().wake_by_ref(),
+            Err(error) => return Poll::Ready(Err(error.into())),
+            Ok(()) => {}
+        }
+        state.readers.add(cx.waker());
+        Poll::Pending
+    }
+
+    /// Ends one direction or both.
+    pub(crate) fn shutdown(&self, group: &Group, how: u64) -> io::Result<()> {
+        let mut state = lock(&self.state);
+        if state.phase != Phase::Open || state.over.is_some_and(|status| status != Status::Ok) {
+            return Err(io::ErrorKind::NotConnected.into());
+        }
+        state.read_shut |= how & sidecore_abi::command::shutdown::READ != 0;
+        let write = how & sidecore_abi::command::shutdown::WRITE != 0;
+        let done = state.over.is_some() || write && std::mem::replace(&mut state.write_shut, true);
+        let mut wake = Vec::new();
+        state.wake_into(&mut wake);
+        drop(state);
+        super::wakers::wake_all(&mut wake);
+        if !done || how & sidecore_abi::command::shutdown::READ != 0 {
+            let mut command = Command::new(Operation::Shutdown, self.dti.handle(), 0);
+            command.body[0] = how;
+            group.post_surely(command, None);
+        }
+        Ok(())
+    }
+
+    /// Sets an option, without waiting.
+    pub(crate) fn set_option(&self, group: &Group, option: Opt, value: u64) {
+        let mut command = Command::new(Operation::SetOption, self.dti.handle(), 0);
+        command.body[0] = option as u64;
+        command.body[1] = value;
+        group.post_surely(command, None);
+    }
+
+    /// The address of this side or of the peer, if it is known already.
+    pub(crate) fn known_address(&self, option: Opt) -> Option<SocketAddr> {
+        let state = lock(&self.state);
+        match option {
+            Opt::PeerAddress => state.peer,
+            _ => state.local,
+        }
+    }
+
+    /// Remembers an address that was asked for.
+    pub(crate) fn learn_address(&self, option: Opt, address: Address) -> io::Result<SocketAddr> {
+        let address = address.get().ok_or(io::ErrorKind::NotConnected)?;
+        let mut state = lock(&self.state);
+        match option {
+            Opt::PeerAddress => state.peer = Some(address),
+            _ => state.local = Some(address),
+        }
+        Ok(address)
+    }
+
+    /// What went wrong since this was last asked.
+    pub(crate) fn take_error(&self) -> Option<io::Error> {
+        lock(&self.state).take_failure()
+    }
+}
+
+/// Bytes came.
+fn receive(state: &mut State, group: &Group, event: &Event) {
+    state.end |= event.flags & event::flags::END != 0;
+    let datagram = event.kind == EventKind::Datagram;
+    if state.closed || state.read_shut {
+        let mut lane = lock(&group.lane);
+        lane.return_chunk(event);
+    } else if datagram || event.len() > 0 {
+        state.received.push_back(Piece {
+            event: *event,
+            taken: 0,
+        });
+    }
+}
+
+/// A command was answered.
+fn complete(state: &mut State, event: &Event, wake: &mut Vec<Waker>) {
+    let waiting = state
+        .answers
+        .iter_mut()
+        .find(|(cookie, answer)| *cookie == event.cookie && answer.is_none());
+    let ours = waiting.is_some();
+    if let Some((_, answer)) = waiting {
+        *answer = Some(*event);
+    } else if event.status != Status::Ok {
+        let operation = Operation::from_raw(event.body[4] as u8);
+        match operation {
+            // The DTI does not exist, so nothing else will be said of it.
+            Some(Operation::CreateStream | Operation::CreateDatagram) => {
+                state.over = Some(event.status);
+            }
+            Some(Operation::Connect) => state.phase = Phase::Failed(event.status),
+            _ => {
+                state.failed.get_or_insert(event.status);
+            }
+        }
+    }
+    if ours || event.status != Status::Ok {
+        state.wake_into(wake);
+    }
+}

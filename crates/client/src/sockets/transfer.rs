@@ -1,0 +1,277 @@
+//! Bytes in and out of a socket.
+
+use std::io::{self, IoSlice, IoSliceMut};
+use std::net::SocketAddr;
+use std::task::{Context, Poll};
+
+use sidecore_abi::event::NO_CHUNK;
+use sidecore_abi::{Command, Operation, Status};
+
+use super::group::{Group, lock};
+use super::send::Stop;
+use super::socket::{Phase, Socket, State};
+use crate::error::{Disconnected, kind, to_io};
+use crate::{Address, Lane};
+
+/// The largest payload of a UDP datagram over IPv4.
+const DATAGRAM_MAX: usize = 65507;
+
+/// Where read bytes go.
+pub(crate) trait Sink {
+    /// How many bytes are wanted still.
+    fn room(&self) -> usize;
+    /// Takes up to [`Self::room`] bytes: `fill` copies into what it is given, from `skip` bytes on, and says how many.
+    fn put(&mut self, fill: impl FnMut(usize, &mut [u8]) -> usize) -> usize;
+}
+
+impl Sink for &mut [u8] {
+    fn room(&self) -> usize {
+        self.len()
+    }
+
+    fn put(&mut self, mut fill: impl FnMut(usize, &mut [u8]) -> usize) -> usize {
+        let n = fill(0, self);
+        let whole = std::mem::take(self);
+        *self = &mut whole[n..];
+        n
+    }
+}
+
+/// Several buffers, one after the other.
+pub(crate) struct Scatter<'a, 'b> {
+    pub(crate) buffers: &'a mut [IoSliceMut<'b>],
+    /// Buffers that are full, and bytes in the next.
+    pub(crate) at: (usize, usize),
+}
+
+impl Sink for Scatter<'_, '_> {
+    fn room(&self) -> usize {
+        let (full, used) = self.at;
+        let all: usize = self.buffers[full..].iter().map(|b| b.len()).sum();
+        all - used
+    }
+
+    fn put(&mut self, mut fill: impl FnMut(usize, &mut [u8]) -> usize) -> usize {
+        let mut total = 0;
+        while let Some(buffer) = self.buffers.get_mut(self.at.0) {
+            let rest = &mut buffer[self.at.1..];
+            let n = if rest.is_empty() {
+                0
+            } else {
+                fill(total, rest)
+            };
+            total += n;
+            self.at.1 += n;
+            if self.at.1 < buffer.len() {
+                break;
+            }
+            self.at = (self.at.0 + 1, 0);
+        }
+        total
+    }
+}
+
+/// Copies out what came, and gives back what is used up. Without `consume` it is only looked at.
+fn copy_received(state: &mut State, group: &Group, sink: &mut impl Sink, consume: bool) -> usize {
+    let pool = group.ual.pool();
+    let mut lane: Option<std::sync::MutexGuard<'_, Lane>> = None;
+    let (mut total, mut peeked) = (0, 0);
+    while sink.room() > 0 {
+        let Some(piece) = state.received.get_mut(peeked) else {
+            break;
+        };
+        let n = sink.put(|skip, out| pool.read_at(&piece.event, piece.taken + skip, out));
+        total += n;
+        if !consume {
+            peeked += 1;
+            continue;
+        }
+        piece.taken += n;
+        // A piece of nothing (memory that is not there) must not be read for ever.
+        if n == 0 || piece.taken >= piece.event.len() as usize {
+            let lane = lane.get_or_insert_with(|| lock(&group.lane));
+            lane.return_chunk(&piece.event);
+            state.received.pop_front();
+        }
+    }
+    total
+}
+
+impl Socket {
+    /// Reads from a stream: some bytes; none when the peer has ended its direction.
+    pub(crate) fn poll_read(
+        &self,
+        group: &Group,
+        cx: &mut Context<'_>,
+        sink: &mut impl Sink,
+        consume: bool,
+    ) -> Poll<io::Result<usize>> {
+        if sink.room() == 0 {
+            return Poll::Ready(Ok(0));
+        }
+        let mut state = lock(&self.state);
+        if !state.read_shut {
+            let n = copy_received(&mut state, group, sink, consume);
+            if n > 0 {
+                return Poll::Ready(Ok(n));
+            }
+        }
+        match (state.phase, state.over) {
+            _ if state.end || state.read_shut => return Poll::Ready(Ok(0)),
+            (_, Some(Status::Ok)) => return Poll::Ready(Ok(0)),
+            (_, Some(status)) => return Poll::Ready(Err(to_io(status))),
+            (Phase::New, None) => return Poll::Ready(Err(io::ErrorKind::NotConnected.into())),
+            (Phase::Failed(status), None) => return Poll::Ready(Err(to_io(status))),
+            _ if group.is_dead() => return Poll::Ready(Err(Disconnected.into())),
+            _ => {}
+        }
+        state.readers.add(cx.waker());
+        drop(state);
+        // What was returned must reach the engine before we wait for more.
+        lock(&group.lane).flush();
+        Poll::Pending
+    }
+
+    /// Why nothing can be written, if so.
+    fn write_error(state: &State, group: &Group) -> Option<io::Error> {
+        match (state.phase, state.over) {
+            _ if state.write_shut => Some(io::ErrorKind::BrokenPipe.into()),
+            (_, Some(Status::Ok)) => Some(io::ErrorKind::BrokenPipe.into()),
+            (_, Some(status)) => Some(to_io(status)),
+            (Phase::Failed(status), _) => Some(to_io(status)),
+            (Phase::New, _) => Some(io::ErrorKind::NotConnected.into()),
+            _ if group.is_dead() => Some(Disconnected.into()),
+            _ => None,
+        }
+    }
+
+    /// Writes to a stream: as many bytes as may be in flight.
+    pub(crate) fn poll_write(
+        &self,
+        group: &Group,
+        cx: &mut Context<'_>,
+        data: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let mut state = lock(&self.state);
+        if let Some(error) = Self::write_error(&state, group) {
+            return Poll::Ready(Err(error));
+        }
+        if let Some(error) = state.take_failure() {
+            return Poll::Ready(Err(error));
+        }
+        if data.iter().all(|slice| slice.is_empty()) {
+            return Poll::Ready(Ok(0));
+        }
+        let window = group.config.stream_bytes.max(1);
+        let (written, stop) = {
+            let mut lane = lock(&group.lane);
+            let memory = &group.memory;
+            let done = state
+                .sends
+                .write(memory, &mut lane, self.dti, data, window, cx.waker());
+            lane.flush();
+            done
+        };
+        if written > 0 {
+            return Poll::Ready(Ok(written));
+        }
+        wait_for_room(&mut state, cx, stop);
+        Poll::Pending
+    }
+
+    /// Waits until everything written has been acknowledged.
+    pub(crate) fn in_flight(&self) -> usize {
+        lock(&self.state).sends.in_flight()
+    }
+
+    /// Sends one datagram, to `peer` or to where the socket is connected.
+    pub(crate) fn poll_send_datagram(
+        &self,
+        group: &Group,
+        cx: &mut Context<'_>,
+        data: &[u8],
+        peer: Option<SocketAddr>,
+    ) -> Poll<io::Result<usize>> {
+        let mut state = lock(&self.state);
+        if let Some(error) = state.take_failure() {
+            return Poll::Ready(Err(error));
+        }
+        if let Some(error) = Self::write_error(&state, group) {
+            return Poll::Ready(Err(error));
+        }
+        if data.len() > DATAGRAM_MAX {
+            return Poll::Ready(Err(kind(Status::MessageTooLarge).into()));
+        }
+        let mut command = Command::new(Operation::Send, self.dti.handle(), 0);
+        match peer {
+            Some(peer) => command = command.with_address(2, Address::new(peer)),
+            None if state.peer.is_none() => {
+                return Poll::Ready(Err(io::ErrorKind::NotConnected.into()));
+            }
+            None => {}
+        }
+        let stop = {
+            let mut lane = lock(&group.lane);
+            let memory = &group.memory;
+            let stop = state
+                .sends
+                .datagram(memory, &mut lane, command, data, cx.waker());
+            lane.flush();
+            stop
+        };
+        if stop == Stop::Done {
+            return Poll::Ready(Ok(data.len()));
+        }
+        wait_for_room(&mut state, cx, stop);
+        Poll::Pending
+    }
+
+    /// Receives one datagram; what does not fit is cut off.
+    pub(crate) fn poll_receive_datagram(
+        &self,
+        group: &Group,
+        cx: &mut Context<'_>,
+        out: &mut [u8],
+        consume: bool,
+    ) -> Poll<io::Result<(usize, SocketAddr)>> {
+        let mut state = lock(&self.state);
+        if let Some(error) = state.take_failure() {
+            return Poll::Ready(Err(error));
+        }
+        while let Some(piece) = state.received.front().copied() {
+            let n = group.ual.pool().read(&piece.event, out);
+            let from = piece.event.address(2).get();
+            if consume || from.is_none() {
+                state.received.pop_front();
+                if piece.event.chunk() != NO_CHUNK {
+                    lock(&group.lane).return_chunk(&piece.event);
+                }
+            }
+            if let Some(from) = from {
+                return Poll::Ready(Ok((n, from)));
+            }
+        }
+        if let Some(status) = state.over {
+            return Poll::Ready(Err(to_io(status)));
+        }
+        if group.is_dead() {
+            return Poll::Ready(Err(Disconnected.into()));
+        }
+        state.readers.add(cx.waker());
+        drop(state);
+        lock(&group.lane).flush();
+        Poll::Pending
+    }
+}
+
+fn wait_for_room(state: &mut State, cx: &mut Context<'_>, stop: Stop) {
+    match stop {
+        // Nothing tells when the engine has read: try again, after others had their turn.
+        Stop::Lane => cx.waker().wake_by_ref(),
+        // The memory wakes us itself.
+        Stop::Memory => {}
+        Stop::Window | Stop::Done => {}
+    }
+    // Also to be told of the connection's end.
+    state.writers.add(cx.waker());
+}

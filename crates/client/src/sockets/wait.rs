@@ -1,0 +1,202 @@
+//! Who looks at the event queue.
+//!
+//! All sockets of a group share one event queue, and many threads may wait for their own socket. Whoever waits and finds nobody
+//! looking becomes the *leader*: sleeps on the queue and hands out what comes. The others sleep each on its own. A leader
+//! that got what it waited for passes the lead on to one of them.
+//!
+//! ```text
+//!   leader    lock the queue … turn … unlock, then wake one follower
+//!   follower  enlist, try the lock once more, sleep
+//! ```
+//!
+//! A follower enlists before its last look at the lock, a leader lets go of the lock before it looks at the list: so either
+//! the follower gets the lock or the leader sees the follower.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::task::{Context, Poll, Wake, Waker};
+use std::thread::Thread;
+use std::time::{Duration, Instant};
+
+use super::group::{Group, Queue};
+
+/// Wakes a thread.
+struct Parker {
+    woken: AtomicBool,
+    thread: Thread,
+}
+
+impl Wake for Parker {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        self.woken.store(true, Ordering::Release);
+        self.thread.unpark();
+    }
+}
+
+impl Parker {
+    fn take(&self) -> bool {
+        self.woken.swap(false, Ordering::AcqRel)
+    }
+}
+
+thread_local! {
+    static PARKER: Arc<Parker> = Arc::new(Parker {
+        woken: AtomicBool::new(false),
+        thread: std::thread::current(),
+    });
+}
+
+/// Threads that would lead if nobody did.
+#[derive(Default)]
+pub(crate) struct Followers {
+    list: Mutex<(u64, VecDeque<(u64, Waker)>)>,
+}
+
+impl Followers {
+    fn lock(&self) -> MutexGuard<'_, (u64, VecDeque<(u64, Waker)>)> {
+        self.list.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn enlist(&self, waker: Waker) -> u64 {
+        let mut list = self.lock();
+        list.0 += 1;
+        let id = list.0;
+        list.1.push_back((id, waker));
+        id
+    }
+
+    /// Whether it was still there: else it was chosen to lead.
+    fn leave(&self, id: u64) -> bool {
+        let mut list = self.lock();
+        let before = list.1.len();
+        list.1.retain(|(other, _)| *other != id);
+        list.1.len() < before
+    }
+
+    /// To be called after every unlocking of the queue.
+    pub(crate) fn hand_over(&self) {
+        let next = self.lock().1.pop_front();
+        if let Some((_, waker)) = next {
+            waker.wake();
+        }
+    }
+}
+
+/// A thread's place among the followers. Whoever leaves after being chosen, without leading, passes the lead on.
+struct Place<'a> {
+    followers: &'a Followers,
+    id: Option<u64>,
+}
+
+impl Place<'_> {
+    fn enlist(&mut self, waker: &Waker) {
+        // Chosen or not: if somebody else leads by now, that one will choose again.
+        self.withdraw();
+        self.id = Some(self.followers.enlist(waker.clone()));
+    }
+
+    /// Whether it was chosen since it enlisted.
+    fn withdraw(&mut self) -> bool {
+        self.id.take().is_some_and(|id| !self.followers.leave(id))
+    }
+}
+
+impl Drop for Place<'_> {
+    fn drop(&mut self) {
+        if self.withdraw() {
+            self.followers.hand_over();
+        }
+    }
+}
+
+/// Time is up.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct TimedOut;
+
+fn try_lock(group: &Group) -> Option<MutexGuard<'_, Queue>> {
+    match group.queue.try_lock() {
+        Ok(queue) => Some(queue),
+        Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+        Err(TryLockError::WouldBlock) => None,
+    }
+}
+
+/// Polls until it is ready or time is up, and looks at the event queue meanwhile, or lets somebody else do it.
+pub(crate) fn block_on<T>(
+    group: &Group,
+    deadline: Option<Instant>,
+    mut poll: impl FnMut(&mut Context<'_>) -> Poll<T>,
+) -> Result<T, TimedOut> {
+    let parker = PARKER.with(Arc::clone);
+    let waker = Waker::from(Arc::clone(&parker));
+    let mut cx = Context::from_waker(&waker);
+    let mut place = Place {
+        followers: &group.followers,
+        id: None,
+    };
+    loop {
+        parker.take();
+        if let Poll::Ready(value) = poll(&mut cx) {
+            return Ok(value);
+        }
+        let left = deadline.map(|at| at.saturating_duration_since(Instant::now()));
+        if left == Some(Duration::ZERO) {
+            return Err(TimedOut);
+        }
+        if group.is_dead() {
+            // Nothing will come to the queue. What the caller waits for is not ours, or it is told at once.
+            park(&parker, left);
+            continue;
+        }
+        let queue = try_lock(group).or_else(|| {
+            place.enlist(&waker);
+            try_lock(group)
+        });
+        match queue {
+            Some(queue) => {
+                lead(group, queue, &parker, deadline);
+                place.withdraw();
+                group.followers.hand_over();
+            }
+            None => park(&parker, left),
+        }
+    }
+}
+
+/// Serves the queue until this thread has something to do itself.
+fn lead(
+    group: &Group,
+    mut queue: MutexGuard<'_, Queue>,
+    parker: &Parker,
+    deadline: Option<Instant>,
+) {
+    loop {
+        let left = if parker.woken.load(Ordering::Acquire) {
+            // By itself, or by another thread: only what is there already.
+            Some(Duration::ZERO)
+        } else {
+            deadline.map(|at| at.saturating_duration_since(Instant::now()))
+        };
+        let served = group.turn(&mut queue, left);
+        if parker.woken.load(Ordering::Acquire) || served.is_err() || left == Some(Duration::ZERO) {
+            return;
+        }
+    }
+}
+
+fn park(parker: &Parker, left: Option<Duration>) {
+    if parker.woken.load(Ordering::Acquire) {
+        // Woken by itself: give others the processor before the next try.
+        std::thread::yield_now();
+        return;
+    }
+    match left {
+        Some(left) => std::thread::park_timeout(left),
+        None => std::thread::park(),
+    }
+}
