@@ -83,7 +83,6 @@ fn main() -> Result<(), Box<dyn Error>> {
     server.lane.bind(listener, address, 0)?;
     server.lane.listen(listener, 1024, 0)?;
     let mut dtis = Vec::new();
-    let mut dtis = Vec::new();
     for _ in 0..connections {
         let child = server.lane.create_stream(&server.evq, &server.evq)?;
         server.lane.accept(listener, child, 0)?;
