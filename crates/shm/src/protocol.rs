@@ -158,8 +158,9 @@ pub fn announce_wait<'a, A: Atomics>(
 {
     cell.store(state, Ordering::Relaxed);
     for word in words {
-        // Release: whoever reads the number sees the cell sleeping.
-        word.store(number + 1, Ordering::Release);
+        // Release: whoever reads the number sees the cell sleeping. An exchange, so that the engine's exchange for 0 comes clearly before or
+        // after.
+        word.swap(number + 1, Ordering::AcqRel);
     }
     // The words before, the entries after.
     A::fence();
