@@ -220,7 +220,7 @@ impl Connection {
     }
 
     fn new(now: Instant, config: &Config, iss: SeqNumber) -> Self {
-        let mut flags = Flags::NONE;
+        let mut flags = Flags::UNSYNCHRONIZED;
         flags.assign(Flags::TIMESTAMPS, config.timestamps);
         flags.assign(Flags::SACK, config.sack);
         flags.assign(Flags::SCALE, config.window_scale.is_some());
@@ -351,6 +351,7 @@ impl Connection {
     /// Over: no timer runs, nothing but what was marked as due goes out.
     pub(crate) fn enter_closed(&mut self, reason: CloseReason) -> CloseReason {
         self.state = State::Closed;
+        self.flags.set(Flags::UNSYNCHRONIZED);
         self.flags.clear(
             Flags::ACK_NOW
                 .or(Flags::SYN_DUE)

@@ -7,8 +7,6 @@ use serde::{Deserialize, Serialize};
 pub(crate) struct Flags(u32);
 
 impl Flags {
-    pub(crate) const NONE: Self = Self(0);
-
     // Due: poll_transmit has something to do.
     /// An ACK must go out, with data or without.
     pub(crate) const ACK_NOW: Self = Self(1 << 0);
@@ -75,6 +73,8 @@ impl Flags {
     /// The congestion window is what held sending back last.
     pub(crate) const CWND_LIMITED: Self = Self(1 << 29);
 
+    /// CLOSED, SYN-SENT or SYN-RECEIVED: no data goes out.
+    pub(crate) const UNSYNCHRONIZED: Self = Self(1 << 31);
     /// There may be lost data that was not sent again.
     pub(crate) const LOST_LEFT: Self = Self(1 << 30);
 
@@ -88,6 +88,12 @@ impl Flags {
     pub(crate) const DUE: Self = Self::RARE_DUE.or(Self::ACK_NOW).or(Self::RETRANSMIT_NOW);
     /// In flight is not simply SND.NXT - SND.UNA.
     pub(crate) const LOSSY: Self = Self::RECOVERING.or(Self::SACKED).or(Self::DUPLICATES);
+    /// poll_transmit has to look at more than new data and ACKs.
+    pub(crate) const SPECIAL: Self = Self::RARE_DUE
+        .or(Self::UNSYNCHRONIZED)
+        .or(Self::LOST_LEFT)
+        .or(Self::SACK_DUE)
+        .or(Self::LOSSY);
     /// Header prediction is off.
     pub(crate) const UNPREDICTED: Self = Self::LOSSY
         .or(Self::OUT_OF_ORDER)

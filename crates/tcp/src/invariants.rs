@@ -42,6 +42,10 @@ impl Connection {
             assert!(last.end <= self.snd_nxt, "acknowledged what was not sent");
         }
         assert_eq!(self.phase != Phase::Open, self.flags.any(Flags::RECOVERING));
+        assert_eq!(
+            self.state.is_synchronized(),
+            !self.flags.any(Flags::UNSYNCHRONIZED)
+        );
         if self.state.is_synchronized() && self.snd_una < self.snd_nxt {
             assert!(
                 self.retransmit_at != Instant::NEVER,

@@ -41,10 +41,17 @@ impl Connection {
     #[inline]
     pub(crate) fn in_flight(&self) -> u32 {
         if self.flags.any(Flags::LOSSY) {
-            self.cold.pipe
+            self.pipe()
         } else {
             self.outstanding()
         }
+    }
+
+    /// Out of line, so that the cold part is not read speculatively.
+    #[cold]
+    #[inline(never)]
+    fn pipe(&self) -> u32 {
+        self.cold.pipe
     }
 
     /// An acceptable ACK was processed: what it means for recovery.

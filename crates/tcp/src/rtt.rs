@@ -3,10 +3,11 @@
 use serde::{Deserialize, Serialize};
 
 use crate::Connection;
+use crate::connection::NO_OFFSET;
 use crate::time::Instant;
 
 /// Round-trip times above this are taken as this (134 s), so that eight times them fit into 32 bits.
-const MAX_RTT_US: u32 = 1 << 27;
+pub(crate) const MAX_RTT_US: u32 = 1 << 27;
 
 /// SRTT and RTTVAR, in fixed point.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
@@ -19,8 +20,9 @@ pub(crate) struct RttEstimator {
 
 impl RttEstimator {
     /// RFC 6298 rules 2.2 and 2.3, with alpha 1/8 and beta 1/4.
+    #[inline]
     pub(crate) fn sample(&mut self, rtt_us: u32) {
-        let rtt = rtt_us.clamp(1, MAX_RTT_US);
+        let rtt = rtt_us;
         if self.srtt_x8 == 0 {
             // "SRTT <- R, RTTVAR <- R/2"
             self.srtt_x8 = rtt * 8;
@@ -31,7 +33,7 @@ impl RttEstimator {
         let deviation = (self.srtt_x8 / 8).abs_diff(rtt);
         self.rttvar_x4 = self.rttvar_x4 - self.rttvar_x4 / 4 + deviation;
         // "SRTT <- (1 - alpha) * SRTT + alpha * R'"
-        self.srtt_x8 = (self.srtt_x8 - self.srtt_x8 / 8 + rtt).max(1);
+        self.srtt_x8 = self.srtt_x8 - self.srtt_x8 / 8 + rtt;
     }
 
     /// "RTO <- SRTT + max (G, K*RTTVAR)" with K = 4 and G = 1 ms, in microseconds.
@@ -45,19 +47,27 @@ impl RttEstimator {
 }
 
 impl Connection {
-    /// Takes a sample and with it ends a backoff (RFC 6298 section 5: "when a subsequent RTT measurement is obtained").
+    /// The data that is being timed was acknowledged.
+    #[inline]
+    pub(crate) fn rtt_finish(&mut self, now: Instant) {
+        self.rtt_end = NO_OFFSET;
+        self.rtt_sample(now.micros_since(self.rtt_started, MAX_RTT_US));
+    }
+
+    /// Takes a sample of at most [`MAX_RTT_US`], and with it ends a backoff (RFC 6298 section 5: "when a subsequent RTT measurement is obtained").
     #[inline]
     pub(crate) fn rtt_sample(&mut self, rtt_us: u32) {
+        let rtt_us = rtt_us.max(1);
         self.rtt.sample(rtt_us);
         // Rules 2.4 and 2.5: bounds.
         self.rto_us = self.rtt.rto_us().max(self.min_rto_us).min(self.max_rto_us);
-        self.min_rtt_us = self.min_rtt_us.min(rtt_us.max(1));
+        self.min_rtt_us = self.min_rtt_us.min(rtt_us);
     }
 
     /// Starts to time the data that ends at `end`, if nothing is being timed.
     #[inline]
     pub(crate) fn rtt_start(&mut self, now: Instant, end: u64) {
-        if self.rtt_end == u64::MAX {
+        if self.rtt_end == NO_OFFSET {
             self.rtt_end = end;
             self.rtt_started = now;
         }
@@ -65,7 +75,7 @@ impl Connection {
 
     /// "RTT samples MUST NOT be made using segments that were retransmitted" (RFC 6298 section 3, Karn's algorithm).
     pub(crate) fn rtt_cancel(&mut self) {
-        self.rtt_end = u64::MAX;
+        self.rtt_end = NO_OFFSET;
     }
 
     /// Timestamp clock: milliseconds, with an offset of its own for each connection (RFC 7323 section 5.4).

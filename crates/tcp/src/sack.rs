@@ -1,7 +1,7 @@
 //! What we tell the peer about data received out of order (RFC 2018 section 4, RFC 2883).
 
 use serde::{Deserialize, Serialize};
-use sidecore_wire::{SackBlock, SackBlocks};
+use sidecore_wire::{SackBlock, TcpOptions};
 
 use crate::Connection;
 use crate::flags::Flags;
@@ -68,7 +68,7 @@ impl RecentBlocks {
 }
 
 impl Connection {
-    /// How many SACK blocks the next header carries, and the bytes that they take of its options.
+    /// How many SACK blocks the next header carries.
     fn sack_count(&self) -> usize {
         // 40 bytes of options; timestamps take 12, NOP NOP kind length take 4, a block 8.
         let fit = if self.flags.any(Flags::TIMESTAMPS) {
@@ -85,21 +85,16 @@ impl Connection {
         self.flags.assign(Flags::SACK_DUE, due);
     }
 
-    /// Bytes that the SACK option of the next header takes.
-    pub(crate) fn sack_len(&self) -> u16 {
-        match self.sack_count() {
-            0 => 0,
-            count => 4 + 8 * count as u16,
-        }
-    }
-
-    /// Takes the blocks of the next header. A duplicate is reported once only (RFC 2883 section 4).
-    pub(crate) fn take_sack_blocks(&mut self) -> SackBlocks {
+    /// Puts the blocks into a header's options and returns the bytes that they take there. A duplicate is reported once only
+    /// (RFC 2883 section 4).
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn add_sack_blocks(&mut self, options: &mut TcpOptions) -> u16 {
         let count = self.sack_count();
         let recent = self.cold.recent;
         self.cold.recent.duplicate = EMPTY;
         self.update_sack_due();
-        core::iter::once(recent.duplicate)
+        options.sack = core::iter::once(recent.duplicate)
             .chain(recent.blocks)
             .filter(|range| range.len() > 0)
             .take(count)
@@ -107,6 +102,7 @@ impl Connection {
                 start: self.rcv_seq(range.start),
                 end: self.rcv_seq(range.end),
             })
-            .collect()
+            .collect();
+        4 + 8 * count as u16
     }
 }

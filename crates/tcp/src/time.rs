@@ -82,27 +82,23 @@ impl Instant {
         self.0.checked_sub(nanos).map(Self)
     }
 
-    /// `self` and so many microseconds (saturating).
+    /// `self` and so many microseconds. Wraps only after 584 years.
     #[inline]
     pub(crate) const fn after_micros(self, micros: u32) -> Self {
-        Self(self.0.saturating_add(micros as u64 * 1_000))
+        Self(self.0.wrapping_add(micros as u64 * 1_000))
     }
 
-    /// `self` and so many milliseconds (saturating).
+    /// `self` and so many milliseconds. Wraps only after 584 years.
     #[inline]
     pub(crate) const fn after_millis(self, millis: u32) -> Self {
-        Self(self.0.saturating_add(millis as u64 * 1_000_000))
+        Self(self.0.wrapping_add(millis as u64 * 1_000_000))
     }
 
-    /// Whole microseconds since `earlier`, at most `u32::MAX` (71 minutes), 0 if not after it.
+    /// Whole microseconds since `earlier`, at most `limit`; 0 if not after it.
     #[inline]
-    pub(crate) const fn micros_since(self, earlier: Self) -> u32 {
-        let micros = self.0.saturating_sub(earlier.0) / 1_000;
-        if micros > u32::MAX as u64 {
-            u32::MAX
-        } else {
-            micros as u32
-        }
+    pub(crate) fn micros_since(self, earlier: Self, limit: u32) -> u32 {
+        let nanos = self.0.saturating_sub(earlier.0);
+        (nanos.min(u64::from(limit) * 1_000) / 1_000) as u32
     }
 
     /// The same moment on another clock, on which `from` is called `to`. [`Self::NEVER`] stays (saturating).

@@ -30,6 +30,15 @@ enum Hold {
     Cork,
 }
 
+/// New data to send.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Plan {
+    /// How many bytes from SND.NXT on.
+    len: u32,
+    /// What the congestion window leaves after it.
+    room: u32,
+}
+
 impl Connection {
     /// The next segment to send, or `None`. To be called until it gives `None`, at the end of the caller's turn, so that
     /// acknowledgments ride on the data of that turn.
@@ -42,35 +51,73 @@ impl Connection {
         tx: &TxLimits,
         ranges: &mut RangePool,
     ) -> Option<TxSegment> {
-        let handshake = matches!(
-            self.state,
-            State::Closed | State::SynSent | State::SynReceived
-        );
-        if handshake || self.flags.any(Flags::RARE_DUE) {
-            let rare = self.poll_rare(now);
-            if rare.is_some() || handshake {
-                return rare;
+        if self.flags.any(Flags::SPECIAL) {
+            self.poll_special(now, tx, ranges)
+        } else {
+            self.poll_ordinary::<false>(now, tx)
+        }
+    }
+
+    /// New data, FIN, ACK. `LOSSY`: one of [`Flags::LOSSY`] may be set (then `pipe` counts, in the cold part).
+    #[inline(always)]
+    fn poll_ordinary<const LOSSY: bool>(
+        &mut self,
+        now: Instant,
+        tx: &TxLimits,
+    ) -> Option<TxSegment> {
+        if self.snd_nxt < self.send_limit {
+            if self.snd_nxt == self.snd_una {
+                self.restart_after_idle(now);
+            }
+            match self.sendable::<LOSSY>(tx.max_segments_bytes) {
+                Ok(plan) => return Some(self.new_data::<LOSSY>(now, plan)),
+                Err(hold) => self.note_hold(now, hold),
             }
         }
-        if self.flags.any(Flags::LOST_LEFT)
-            && let Some(segment) = self.poll_retransmission(now, tx, ranges)
-        {
-            return Some(segment);
-        }
-        if self.snd_nxt == self.snd_una && self.snd_nxt < self.send_limit {
-            self.restart_after_idle(now);
-        }
-        match self.sendable(tx.max_segments_bytes) {
-            Ok(len) => return Some(self.new_data(now, len)),
-            Err(hold) => self.note_hold(now, hold),
-        }
-        if self.fin_is_next() {
-            return Some(self.new_data(now, 0));
-        }
-        if self.flags.any(Flags::ACK_NOW) {
-            return Some(self.pure_ack(now));
+        if self.flags.any(Flags::ACK_NOW.or(Flags::FIN_QUEUED)) {
+            return self.poll_fin_or_ack(now);
         }
         None
+    }
+
+    #[inline(never)]
+    fn poll_fin_or_ack(&mut self, now: Instant) -> Option<TxSegment> {
+        if self.fin_is_next() {
+            let room = self.window.cwnd;
+            return Some(self.new_data::<true>(now, Plan { len: 0, room }));
+        }
+        self.flags.any(Flags::ACK_NOW).then(|| self.pure_ack(now))
+    }
+
+    /// As ordinary, after what goes before it, and with SACK blocks.
+    #[cold]
+    #[inline(never)]
+    fn poll_special(
+        &mut self,
+        now: Instant,
+        tx: &TxLimits,
+        ranges: &mut RangePool,
+    ) -> Option<TxSegment> {
+        if let Some(segment) = self.poll_rare(now) {
+            return Some(segment);
+        }
+        if self.flags.any(Flags::UNSYNCHRONIZED) {
+            return None;
+        }
+        let retransmission = if self.flags.any(Flags::LOST_LEFT) {
+            self.poll_retransmission(now, tx, ranges)
+        } else {
+            None
+        };
+        let mut segment = match retransmission {
+            Some(segment) => segment,
+            None => self.poll_ordinary::<true>(now, tx)?,
+        };
+        if self.flags.any(Flags::SACK_DUE) {
+            // The blocks share the room with the payload.
+            segment.segment_size -= self.add_sack_blocks(&mut segment.header.options);
+        }
+        Some(segment)
     }
 
     /// Whether [`Connection::poll_transmit`] has something to do right now. Cheap; touches only the hot part.
@@ -79,7 +126,16 @@ impl Connection {
         if self.flags.any(Flags::DUE) {
             return true;
         }
-        if !self.state.is_synchronized() {
+        let nothing_new = self.snd_nxt >= self.send_limit;
+        if nothing_new && !self.flags.any(Flags::FIN_QUEUED.or(Flags::LOST_LEFT)) {
+            return false;
+        }
+        self.wants_transmit_data()
+    }
+
+    #[inline(never)]
+    fn wants_transmit_data(&self) -> bool {
+        if self.flags.any(Flags::UNSYNCHRONIZED) {
             return false;
         }
         if self.flags.any(Flags::LOST_LEFT)
@@ -87,7 +143,7 @@ impl Connection {
         {
             return true;
         }
-        match self.sendable(0) {
+        match self.sendable::<true>(0) {
             Ok(_) => true,
             // Its timer has yet to be set.
             Err(Hold::Window) => self.retransmit_at == Instant::NEVER,
@@ -96,45 +152,61 @@ impl Connection {
         }
     }
 
-    /// How many bytes from SND.NXT on may go out as one (super-)segment.
+    /// How much new data may go out as one (super-)segment.
     #[inline]
-    fn sendable(&self, max_segments_bytes: u32) -> Result<u32, Hold> {
-        if self.snd_nxt >= self.send_limit {
+    fn sendable<const LOSSY: bool>(&self, max_segments_bytes: u32) -> Result<Plan, Hold> {
+        let Some(unsent) = self.send_limit.checked_sub(self.snd_nxt) else {
+            return Err(Hold::Nothing);
+        };
+        if unsent == 0 {
             return Err(Hold::Nothing);
         }
-        let mss = u64::from(self.mss);
         // D and U of RFC 9293 section 3.8.6.2.1, and what the congestion window leaves.
-        let unsent = self.send_limit - self.snd_nxt;
         let usable = (self.snd_una + u64::from(self.snd_wnd)).saturating_sub(self.snd_nxt);
-        let wanted = unsent.min(usable);
-        let room = u64::from(self.window.cwnd.saturating_sub(self.in_flight()));
-        let most = wanted.min(room).min(u64::from(max_segments_bytes).max(mss));
-        if most < unsent {
+        let in_flight = if LOSSY {
+            self.in_flight()
+        } else {
+            self.outstanding()
+        };
+        let room = self.window.cwnd.saturating_sub(in_flight);
+        let mss = u32::from(self.mss);
+        let most = u64::from(room.min(max_segments_bytes.max(mss))).min(usable);
+        let len = if most < unsent {
             // Not to the end: full segments.
-            if most >= mss {
-                return Ok((most - most % mss) as u32);
+            let most = most as u32;
+            if most < mss {
+                return self.sendable_below_mss(unsent.min(usable), room);
             }
-            return self.sendable_below_mss(wanted, room);
-        }
-        // "[SND.NXT = SND.UNA and] PUSHed and D <= U": to the end, with a partial segment last.
-        match self.hold_partial() {
-            None => Ok(unsent as u32),
-            Some(_) if unsent > mss => Ok((unsent - unsent % mss) as u32),
-            Some(_) if unsent == mss => Ok(unsent as u32),
-            Some(hold) => Err(hold),
-        }
+            most - most % mss
+        } else {
+            // "PUSHed and D <= U": to the end, with a partial segment last.
+            let unsent = unsent as u32;
+            match self.hold_partial() {
+                None => unsent,
+                Some(_) if unsent >= mss => unsent - unsent % mss,
+                Some(hold) => return Err(hold),
+            }
+        };
+        Ok(Plan {
+            len,
+            room: room - len,
+        })
     }
 
     /// Sender's silly window avoidance, where a window leaves less than a segment (RFC 9293 section 3.8.6.2.1).
     #[cold]
-    fn sendable_below_mss(&self, wanted: u64, room: u64) -> Result<u32, Hold> {
-        if room < wanted {
+    fn sendable_below_mss(&self, wanted: u64, room: u32) -> Result<Plan, Hold> {
+        if u64::from(room) < wanted {
             return Err(Hold::Congestion);
         }
+        let len = wanted as u32;
         // "min(D,U) >= Fs * Max(SND.WND)" with Fs = 1/2, "or if … the override timeout occurs".
-        let half = wanted > 0 && wanted >= u64::from(self.max_snd_wnd / 2);
-        if half || (wanted > 0 && self.flags.any(Flags::FLUSH)) {
-            return Ok(wanted as u32);
+        let enough = len >= self.max_snd_wnd / 2 || self.flags.any(Flags::FLUSH);
+        if len > 0 && enough {
+            return Ok(Plan {
+                len,
+                room: room - len,
+            });
         }
         Err(Hold::Window)
     }
@@ -183,32 +255,26 @@ impl Connection {
             && self.snd_nxt == self.send_limit
     }
 
-    /// A segment of new data of `len` bytes, or a FIN.
-    #[inline]
-    fn new_data(&mut self, now: Instant, len: u32) -> TxSegment {
+    /// A segment of new data, or a FIN.
+    #[inline(always)]
+    fn new_data<const LOSSY: bool>(&mut self, now: Instant, plan: Plan) -> TxSegment {
+        let mss = u32::from(self.mss);
+        let len = plan.len;
         let start = self.snd_nxt;
         let end = start + u64::from(len);
-        let limited = self.window.cwnd.saturating_sub(self.in_flight()) < len + u32::from(self.mss);
-        self.flags.assign(Flags::CWND_LIMITED, limited);
-        let mut flags = TcpFlags::ACK;
-        let mut sequence_end = end;
-        if end == self.send_limit {
-            if !self.flags.any(Flags::MORE) {
-                flags |= TcpFlags::PSH;
-            }
-            self.flags.clear(Flags::CORKED.or(Flags::FLUSH));
-            if self.flags.any(Flags::FIN_QUEUED) {
-                flags |= TcpFlags::FIN;
-                self.flags.set(Flags::FIN_SENT);
-                sequence_end += 1;
-            }
-        }
-        if !u64::from(len).is_multiple_of(u64::from(self.mss)) {
+        self.flags.assign(Flags::CWND_LIMITED, plan.room < mss);
+        if len < mss || !len.is_multiple_of(mss) {
             self.snd_sml = end as u32;
             self.flags.clear(Flags::FLUSH);
         }
+        let mut flags = TcpFlags::ACK;
+        let mut sequence_end = end;
+        if end == self.send_limit {
+            flags |= self.flags_at_end();
+            sequence_end += u64::from(flags.contains(TcpFlags::FIN));
+        }
         self.snd_nxt = sequence_end;
-        if self.flags.any(Flags::LOSSY) {
+        if LOSSY {
             self.cold.pipe = self.cold.pipe.saturating_add((sequence_end - start) as u32);
         }
         self.rtt_start(now, sequence_end);
@@ -220,18 +286,34 @@ impl Connection {
         self.segment(now, flags, start..end, false)
     }
 
+    /// PSH, and FIN if it is due, for the segment that ends with the last byte written.
+    #[inline]
+    fn flags_at_end(&mut self) -> TcpFlags {
+        let mut flags = TcpFlags::EMPTY;
+        self.flags.clear(Flags::CORKED.or(Flags::FLUSH));
+        if !self.flags.any(Flags::MORE) {
+            flags |= TcpFlags::PSH;
+        }
+        if self.flags.any(Flags::FIN_QUEUED) {
+            flags |= TcpFlags::FIN;
+            self.flags.set(Flags::FIN_SENT);
+        }
+        flags
+    }
+
     /// RFC 5681 section 4.1: "a TCP SHOULD set cwnd to no more than RW before beginning transmission if the TCP has not sent data
     /// in an interval exceeding the retransmission timeout", where RW = min(IW, cwnd).
     #[inline]
     fn restart_after_idle(&mut self, now: Instant) {
-        let idle_us = now.micros_since(self.rtt_started);
-        if idle_us > self.rto_us {
-            self.restart_window(now, idle_us);
+        if self.rtt_started.after_micros(self.rto_us) < now {
+            self.restart_window(now);
         }
     }
 
     #[cold]
-    fn restart_window(&mut self, now: Instant, idle_us: u32) {
+    #[inline(never)]
+    fn restart_window(&mut self, now: Instant) {
+        let idle_us = now.micros_since(self.rtt_started, u32::MAX);
         let initial = initial_window(
             self.cold.settings.initial_window_segments,
             u32::from(self.mss),
@@ -296,7 +378,7 @@ impl Connection {
     }
 
     /// A segment that acknowledges, with or without payload.
-    #[inline]
+    #[inline(always)]
     fn segment(
         &mut self,
         now: Instant,
@@ -304,24 +386,19 @@ impl Connection {
         payload: OffsetRange<u64>,
         retransmission: bool,
     ) -> TxSegment {
-        let mut segment_size = self.mss;
-        let mut header = self.header(now, self.snd_seq(payload.start), flags);
-        if self.flags.any(Flags::SACK_DUE) {
-            segment_size -= self.sack_len();
-            header.options.sack = self.take_sack_blocks();
-        }
+        let header = self.header(now, self.snd_seq(payload.start), flags);
         self.flags.clear(Flags::ACK_NOW);
         self.ack_at = Instant::NEVER;
         self.last_ack_sent = self.rcv_nxt;
         TxSegment {
             header,
             payload,
-            segment_size,
+            segment_size: self.mss,
             retransmission,
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn header(&mut self, now: Instant, seq: SeqNumber, flags: TcpFlags) -> TcpHeader {
         let timestamps = self.flags.any(Flags::TIMESTAMPS).then(|| Timestamps {
             value: self.timestamp(now),

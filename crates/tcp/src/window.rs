@@ -85,22 +85,24 @@ impl Connection {
     #[inline]
     pub(crate) fn select_window(&mut self) -> UnscaledWindow {
         let shift = self.rcv_scale.shift();
-        let buffer = self.rcv_limit.saturating_sub(self.rcv_nxt);
-        let units = (buffer >> shift).min(0xffff);
-        let edge = self.rcv_nxt + (units << shift);
-        if edge >= self.rcv_adv + u64::from(self.rcv_sws) {
-            self.rcv_adv = edge;
-            return UnscaledWindow(units as u16);
+        let threshold = self.rcv_adv + u64::from(self.rcv_sws);
+        if self.rcv_limit >= threshold {
+            let units = ((self.rcv_limit - self.rcv_nxt) >> shift).min(0xffff);
+            let edge = self.rcv_nxt + (units << shift);
+            if edge >= threshold {
+                self.rcv_adv = edge;
+                return UnscaledWindow(units as u16);
+            }
         }
         let left = self.rcv_adv.saturating_sub(self.rcv_nxt);
         let rounded_up = (left + (1 << shift) - 1) >> shift;
-        let units = if rounded_up <= units {
-            rounded_up
+        let edge = self.rcv_nxt + (rounded_up << shift);
+        if edge <= self.rcv_limit {
+            self.rcv_adv = edge;
+            UnscaledWindow(rounded_up.min(0xffff) as u16)
         } else {
-            left >> shift
-        };
-        self.rcv_adv = self.rcv_adv.max(self.rcv_nxt + (units << shift));
-        UnscaledWindow(units.min(0xffff) as u16)
+            UnscaledWindow((left >> shift).min(0xffff) as u16)
+        }
     }
 
     /// The window field of a SYN: not scaled (RFC 7323 section 2.2).
@@ -116,15 +118,17 @@ impl Connection {
     }
 
     /// In-order data arrived, enough of it to ask for an ACK.
+    #[inline(never)]
     pub(crate) fn autotune(&mut self, now: Instant) {
         let tune = &mut self.cold.autotune;
         let round_trip = self.rtt.srtt_us().max(MIN_AUTOTUNE_US);
-        if now.micros_since(tune.started) < round_trip {
+        let elapsed = now.micros_since(tune.started, u32::MAX);
+        if elapsed < round_trip {
             return;
         }
         let arrived = self.rcv_nxt.saturating_sub(tune.offset);
         // An idle time is no measure of the peer's rate.
-        if now.micros_since(tune.started) < round_trip.saturating_mul(2) {
+        if elapsed < round_trip.saturating_mul(2) {
             let useful = (arrived * 2 + 16 * u64::from(self.rcv_mss)).min(MAX_WINDOW_HINT.into());
             tune.hint = tune.hint.max(useful as u32);
         }

@@ -5,6 +5,7 @@ use sidecore_wire::TcpHeader;
 use super::{Arrival, Step};
 use crate::Connection;
 use crate::congestion::{Ack, CongestionControl};
+use crate::connection::NO_OFFSET;
 use crate::flags::Flags;
 use crate::range_pool::RangePool;
 use crate::time::Instant;
@@ -25,8 +26,7 @@ impl Connection {
     pub(super) fn advance_snd_una(&mut self, now: Instant, acked: u32) {
         self.snd_una += u64::from(acked);
         if self.snd_una >= self.rtt_end {
-            self.rtt_end = u64::MAX;
-            self.rtt_sample(now.micros_since(self.rtt_started));
+            self.rtt_finish(now);
         }
         // RFC 6298 rules 5.2 and 5.3: off when all is acknowledged, else restarted.
         self.retransmit_at = if self.snd_una == self.snd_nxt {
@@ -116,7 +116,7 @@ impl Connection {
     /// A round-trip time from the echoed timestamp (RFC 7323 section 4), where the timed segment gives none: it was
     /// retransmitted (Karn's algorithm does not bind timestamps, RFC 6298 section 3). To the millisecond only.
     fn sample_by_timestamp(&mut self, arrival: &Arrival<'_>) {
-        if self.rtt_end != u64::MAX || !self.flags.any(Flags::LOSSY.or(Flags::BACKED_OFF)) {
+        if self.rtt_end != NO_OFFSET || !self.flags.any(Flags::LOSSY.or(Flags::BACKED_OFF)) {
             return;
         }
         let Some(timestamps) = arrival.header.options.timestamps else {

@@ -81,10 +81,10 @@ impl Connection {
     fn enter_established(&mut self, arrival: &mut Arrival<'_>) {
         self.state = State::Established;
         arrival.outcome.established = true;
-        self.flags.clear(Flags::SYN_DUE);
+        self.flags.clear(Flags::SYN_DUE.or(Flags::UNSYNCHRONIZED));
         self.retransmit_at = Instant::NEVER;
         if self.cold.attempts == 0 {
-            self.rtt_sample(arrival.now.micros_since(self.rtt_started));
+            self.rtt_finish(arrival.now);
         } else {
             // RFC 6298 section 5.7: "If the timer expires awaiting the ACK of a SYN segment and the TCP implementation is
             // using an RTO less than 3 seconds, the RTO MUST be re-initialized to 3 seconds when data transmission begins".
