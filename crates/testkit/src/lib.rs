@@ -1,1 +1,37 @@
-//! Virtual time, two-endpoint pairs and lossy links for tests.
+//! Virtual time, lossy links, and two stacks with in-memory hosts that store and check real bytes. For tests only: here
+//! everything allocates, and what should not happen panics.
+//!
+//! | file | what |
+//! |---|---|
+//! | `rng` | a seeded generator |
+//! | `device` | what a network device does to a frame: gather, cut super-segments, complete checksums |
+//! | `link` | loss, duplication, delay, reordering, corruption, rate |
+//! | `host` | [`TestHost`]: keeps what is written until it is acknowledged, and checks what is stored |
+//! | `node` | [`Node`]: a stack with its host, its loopback, and short calls for tests |
+//! | `pair` | [`Pair`]: two nodes, two links, one clock, bounded steps |
+//! | `packet` | frames made by hand, and frames taken apart |
+
+#![forbid(unsafe_code)]
+
+mod device;
+mod host;
+mod link;
+mod node;
+pub mod packet;
+mod pair;
+mod rng;
+
+pub use host::{Datagram, Event, SentFrame, TestHost};
+pub use link::{Direction, Link, LinkCounters};
+pub use node::{Node, NodeConfig};
+pub use pair::{A, B, Pair};
+pub use rng::Rng;
+
+/// `len` bytes that tell where in a stream they are from: `stream` and position decide each of them.
+pub fn pattern(stream: u64, start: u64, len: usize) -> Vec<u8> {
+    let byte = |at: u64| {
+        let word = ((at / 8) ^ (stream << 40)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        (word >> (at % 8 * 8)) as u8
+    };
+    (start..).take(len).map(byte).collect()
+}

@@ -1,0 +1,16 @@
+//! The stack as its callers see it.
+
+#![forbid(unsafe_code)]
+
+mod arp;
+mod close;
+mod handshake;
+mod icmp;
+mod ip;
+mod limits;
+mod loopback;
+mod random;
+mod raw;
+mod smoltcp_peer;
+mod transfer;
+mod udp;

@@ -1,0 +1,127 @@
+//! One direction of an imperfect link.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use sidecore_tcp::Instant;
+
+use crate::Rng;
+
+/// What a link does to frames. Probabilities are in thousandths.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Link {
+    /// How long every frame takes.
+    pub delay: Duration,
+    /// How much longer it may take; so frames overtake each other.
+    pub jitter: Duration,
+    /// Frames lost.
+    pub loss: u32,
+    /// Frames delivered twice.
+    pub duplicate: u32,
+    /// Frames with one bit flipped.
+    pub corrupt: u32,
+    /// Bytes a second; 0: unlimited.
+    pub rate: u64,
+    /// Frames that may wait for their turn at this rate; the rest is lost. 0: unlimited.
+    pub queue: usize,
+}
+
+impl Default for Link {
+    /// Perfect, with 100 µs delay.
+    fn default() -> Self {
+        Self {
+            delay: Duration::from_micros(100),
+            jitter: Duration::ZERO,
+            loss: 0,
+            duplicate: 0,
+            corrupt: 0,
+            rate: 0,
+            queue: 0,
+        }
+    }
+}
+
+/// What a link did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LinkCounters {
+    /// Frames put in.
+    pub sent: u64,
+    /// Frames that did not arrive.
+    pub lost: u64,
+    /// Frames that arrived twice.
+    pub duplicated: u64,
+    /// Frames that were changed.
+    pub corrupted: u64,
+    /// Frames taken out.
+    pub delivered: u64,
+}
+
+/// One direction of a link: frames on their way, by the time of their arrival.
+#[derive(Debug)]
+pub struct Direction {
+    /// What it does to frames that are put in from now on.
+    pub link: Link,
+    rng: Rng,
+    in_flight: BTreeMap<(Instant, u64), Vec<u8>>,
+    number: u64,
+    busy_until: Instant,
+    /// What it has done.
+    pub counters: LinkCounters,
+}
+
+impl Direction {
+    /// An empty one; equal seeds make equal decisions.
+    pub fn new(link: Link, seed: u64) -> Self {
+        Self {
+            link,
+            rng: Rng::new(seed),
+            in_flight: BTreeMap::new(),
+            number: 0,
+            busy_until: Instant::ZERO,
+            counters: LinkCounters::default(),
+        }
+    }
+
+    /// Puts a frame in.
+    pub fn push(&mut self, now: Instant, mut frame: Vec<u8>) {
+        self.counters.sent += 1;
+        let full = self.link.queue > 0 && self.in_flight.len() >= self.link.queue;
+        if self.rng.chance(self.link.loss) || full {
+            self.counters.lost += 1;
+            return;
+        }
+        let mut sent_at = now;
+        let bytes = frame.len() as u64 * 1_000_000_000;
+        if let Some(takes) = bytes.checked_div(self.link.rate) {
+            sent_at = self.busy_until.max(now) + Duration::from_nanos(takes);
+            self.busy_until = sent_at;
+        }
+        if self.rng.chance(self.link.corrupt) {
+            self.counters.corrupted += 1;
+            let bit = self.rng.below(frame.len() as u64 * 8) as usize;
+            frame[bit / 8] ^= 1 << (bit % 8);
+        }
+        let copies = 1 + u64::from(self.rng.chance(self.link.duplicate));
+        self.counters.duplicated += copies - 1;
+        for _ in 0..copies {
+            let at = sent_at + self.link.delay + self.rng.duration(self.link.jitter);
+            self.number += 1;
+            self.in_flight.insert((at, self.number), frame.clone());
+        }
+    }
+
+    /// Takes a frame out that has arrived by `now`.
+    pub fn pop(&mut self, now: Instant) -> Option<Vec<u8>> {
+        let entry = self.in_flight.first_entry()?;
+        if entry.key().0 > now {
+            return None;
+        }
+        self.counters.delivered += 1;
+        Some(entry.remove())
+    }
+
+    /// When the next frame arrives.
+    pub fn next_arrival(&self) -> Option<Instant> {
+        self.in_flight.first_key_value().map(|((at, _), _)| *at)
+    }
+}
