@@ -3,19 +3,30 @@
 //!
 //! Two TAPs in a namespace of their own, between which the kernel forwards: frames written to the *source* wait in the
 //! queue of the device under test, and only the calls to that one are timed, in processor cycles. No second thread takes
-//! part, so that what is measured is the driver's own cost. Variants take turns every few milliseconds, so that all meet the same
-//! disturbances; a figure is the median of the rounds, in nanoseconds a frame (or a turn).
+//! part, so that what is measured is the driver's own cost. Then round trips with a spinning UDP client on the other core.
+//! Variants take turns every few milliseconds, so that all meet the same disturbances; a figure is the median of the
+//! rounds, in nanoseconds a frame or a turn. Round trips need both cores, which other programs disturb more: there it is the
+//! fastest fifth.
+//!
+//! An argument (`receive`, `send`, `turn`, `empty`, `trips`) selects a part.
 
 use std::error::Error;
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, UdpSocket};
+use std::time::{Duration, Instant};
 
 use sidecore_nic::{MemRef, Nic, RxBurst, Tap, TapConfig, TapIo, TxFrame};
 use sidecore_sys::interface::Interface;
 use sidecore_sys::{clock, netlink, netns};
 use sidecore_wire::{MacAddress, checksum};
 
+const BURSTS: [usize; 4] = [1, 4, 16, 64];
 const ROUNDS: usize = 41;
 const GROUPS: usize = 24;
+const TRIPS_ROUNDS: usize = 101;
+/// Round trips before the clock starts.
+const WARM_UP: u32 = 64;
+/// How long a variant answers a client before the next one does.
+const SLICE: Duration = Duration::from_millis(1);
 const TARGET_MAC: MacAddress = MacAddress([2, 0x5c, 0, 0, 0, 9]);
 /// A station that is not the host: what is sent to it the kernel drops as early as it can.
 const STRANGER: MacAddress = MacAddress([2, 0x5c, 0, 0, 0, 77]);
@@ -101,21 +112,102 @@ fn measure() -> Result<(), Box<dyn Error>> {
         VARIANTS.map(|v| v.name).join(" | ")
     );
     println!("|---|---|---|{}", "---|".repeat(VARIANTS.len()));
+    let part = std::env::args().nth(1).unwrap_or_default();
+    let wanted = |operation: &str| part.is_empty() || part.eq_ignore_ascii_case(operation);
     for operation in [Operation::Receive, Operation::Send, Operation::Turn] {
-        for size in SIZES {
-            for burst in [1, 4, 16, 64] {
-                let bytes = size.payload * burst;
-                if bytes <= 1 << 20 {
+        if wanted(&format!("{operation:?}")) {
+            for (size, burst) in SIZES
+                .iter()
+                .flat_map(|size| BURSTS.map(|burst| (*size, burst)))
+            {
+                if size.payload * burst <= 1 << 20 {
                     row(&mut source, &mut devices, operation, size, burst);
                 }
             }
         }
     }
-    row(&mut source, &mut devices, Operation::Empty, SIZES[0], 1);
+    if wanted("empty") {
+        row(&mut source, &mut devices, Operation::Empty, SIZES[0], 1);
+    }
+    if wanted("trips") {
+        for (payload, window) in [(64, 1), (1400, 1), (64, 16), (64, 64), (1400, 64)] {
+            trips(&mut devices, payload, window)?;
+        }
+    }
     for device in &devices {
-        println!("{:?}", device.tap.counters());
+        assert_eq!(device.tap.counters().tx_dropped(), 0);
+        assert_eq!(device.tap.device_drops()?.to_us, 0);
     }
     Ok(())
+}
+
+/// Round trips with a client of the kernel, `window` of them at a time.
+fn trips(devices: &mut [Device], payload: usize, window: usize) -> Result<(), Box<dyn Error>> {
+    let mut samples = VARIANTS.map(|_| Vec::with_capacity(TRIPS_ROUNDS));
+    let sockets = devices
+        .iter()
+        .map(|device| {
+            let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0))?;
+            socket.connect((device.target, 7))?;
+            socket.set_nonblocking(true)?;
+            Ok(socket)
+        })
+        .collect::<std::io::Result<Vec<_>>>()?;
+    let (send, results) = std::sync::mpsc::channel();
+    std::thread::scope(|scope| {
+        scope.spawn(move || {
+            let _ = sidecore_sys::pin_current_thread(1);
+            for socket in sockets.iter().cycle().take(VARIANTS.len() * TRIPS_ROUNDS) {
+                let _ = send.send(client(socket, payload, window));
+            }
+        });
+        for round in 0..TRIPS_ROUNDS {
+            for (device, samples) in devices.iter_mut().zip(&mut samples) {
+                let ns = loop {
+                    device.echo();
+                    if let Ok(ns) = results.try_recv() {
+                        break ns;
+                    }
+                };
+                if round > 0 {
+                    samples.push(ns);
+                }
+            }
+        }
+    });
+    println!(
+        "| Round trip | {payload} B | {window} | {} |",
+        quantile(samples, 0.2, 1.0).join(" | ")
+    );
+    Ok(())
+}
+
+/// Keeps `window` datagrams on their way for a while, and says how many nanoseconds there were for each round trip.
+fn client(socket: &UdpSocket, payload: usize, window: usize) -> f64 {
+    let mut buffer = vec![0; payload];
+    let (mut outstanding, mut done, mut begun) = (0, 0, Instant::now());
+    // The first few warm up.
+    while done < WARM_UP || begun.elapsed() < SLICE || outstanding > 0 {
+        let more = done < WARM_UP || begun.elapsed() < SLICE;
+        if more && outstanding < window && socket.send(&buffer).is_ok() {
+            outstanding += 1;
+        } else if socket.recv(&mut buffer).is_ok() {
+            outstanding -= 1;
+            done += 1;
+            if done == WARM_UP {
+                begun = Instant::now();
+            }
+        }
+    }
+    begun.elapsed().as_nanos() as f64 / f64::from(done - WARM_UP)
+}
+
+fn quantile<const N: usize>(samples: [Vec<f64>; N], at: f64, scale: f64) -> [String; N] {
+    samples.map(|mut samples| {
+        samples.sort_by(f64::total_cmp);
+        let index = (samples.len() as f64 * at) as usize;
+        format!("{:.0}", samples[index] * scale)
+    })
 }
 
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -147,14 +239,10 @@ fn row(
         }
     }
     let ns = 1e9 / clock::cycles_per_second() as f64;
-    let medians = samples.map(|mut samples| {
-        samples.sort_by(f64::total_cmp);
-        format!("{:.0}", samples[samples.len() / 2] * ns)
-    });
     println!(
         "| {operation:?} | {} | {burst} | {} |",
         size.name,
-        medians.join(" | ")
+        quantile(samples, 0.5, ns).join(" | ")
     );
 }
 
@@ -163,6 +251,7 @@ struct Device {
     tap: Tap,
     burst: RxBurst,
     target: Ipv4Addr,
+    answers: Vec<[u8; 2048]>,
 }
 
 impl Device {
@@ -184,6 +273,7 @@ impl Device {
             tap,
             burst: RxBurst::new(),
             target,
+            answers: vec![[0; 2048]; 64],
         };
         // What the kernel says of its own accord when an interface comes up.
         for _ in 0..100 {
@@ -226,6 +316,35 @@ impl Device {
             cycles += clock::cycles().wrapping_sub(start);
         }
         cycles
+    }
+
+    /// One turn: answers the datagrams that have come.
+    fn echo(&mut self) {
+        if self.tap.receive(&mut self.burst) == 0 {
+            return;
+        }
+        for (description, frame) in self.burst.into_iter().zip(&mut self.answers) {
+            let bytes = self.tap.frame(description);
+            let (len, frame) = (bytes.len(), &mut frame[..bytes.len()]);
+            frame.copy_from_slice(bytes);
+            if len < 42 || frame[23] != 17 {
+                continue;
+            }
+            // The sum of the pseudo-header, which is in the checksum field, is the same both ways.
+            for (one, other, n) in [(0, 6, 6), (26, 30, 4), (34, 36, 2)] {
+                let (left, right) = frame.split_at_mut(other);
+                left[one..one + n].swap_with_slice(&mut right[..n]);
+            }
+            self.tap.submit(&TxFrame {
+                header: &frame[..42],
+                payload: &[MemRef::from_bytes(&frame[42..])],
+                payload_len: (len - 42) as u32,
+                checksum: Some((34, 6)),
+                segment_size: 0,
+            });
+        }
+        self.tap.release(&mut self.burst);
+        self.tap.flush();
     }
 
     fn receive(&mut self, burst: usize, mut each: impl FnMut(&mut Self, usize)) {
