@@ -5,6 +5,7 @@
 //! | [`accounting`] | whose work took how much processor time, and whether the sum is right |
 //! | [`load`] | the load generator: closed and open loop over kernel sockets |
 //! | [`echo`] | echo servers: the kernel's, smoltcp's, and the null responder |
+//! | [`native`] | applications on the engine's native API |
 //! | [`ground`] | namespaces and veth pairs for runs |
 //! | [`roles`], [`process`] | the programs of a run, each a process of its own |
 //! | [`run`] | one measured run, and interleaved rounds of runs |
@@ -23,6 +24,7 @@ pub mod interrupt;
 pub mod link;
 pub mod load;
 pub mod machine;
+pub mod native;
 pub mod process;
 pub mod progress;
 pub mod report;

@@ -10,7 +10,7 @@ use anyhow::{Context, anyhow, bail};
 
 use crate::interrupt;
 use crate::load::LoadReport;
-use crate::roles::{Message, RoleSpec};
+use crate::roles::{ASK_ENGINE, EngineUse, Message, RoleSpec};
 
 /// How long a role may take to come up, all its connections included.
 const START: Duration = Duration::from_secs(60);
@@ -84,26 +84,34 @@ impl RoleProcess {
         Ok(process)
     }
 
+    /// How the engine of this server has spent its time (all zero without one).
+    pub fn engine_use(&mut self) -> anyhow::Result<EngineUse> {
+        self.write(ASK_ENGINE)?;
+        match self.next(LATE)? {
+            Message::Engine(used) => Ok(used),
+            other => bail!(
+                "{} said {other:?} instead of what its engine did",
+                self.name
+            ),
+        }
+    }
+
     /// The process.
     pub fn pid(&self) -> u32 {
         self.child.id()
     }
 
-    /// Lets a load begin; `at_begin` and `at_end` run at both ends of its measured time.
+    /// Lets a load begin; `look` runs at both ends of its measured time.
     pub fn measure(
         &mut self,
         at_most: Duration,
-        mut at_begin: impl FnMut() -> anyhow::Result<()>,
-        mut at_end: impl FnMut() -> anyhow::Result<()>,
+        look: &mut dyn FnMut() -> anyhow::Result<()>,
     ) -> anyhow::Result<LoadReport> {
-        let input = self.input.as_mut().context("the load's input is closed")?;
-        input
-            .write_all(b"go\n")
-            .with_context(|| format!("{} ended early", self.name))?;
+        self.nod()?;
         self.expect(&Message::Begun, at_most)?;
-        at_begin()?;
+        look()?;
         self.expect(&Message::Ended, at_most)?;
-        at_end()?;
+        look()?;
         self.nod()?;
         match self.next(LATE)? {
             Message::Report(report) => Ok(*report),
@@ -113,9 +121,13 @@ impl RoleProcess {
 
     /// Lets it go on.
     fn nod(&mut self) -> anyhow::Result<()> {
+        self.write("go")
+    }
+
+    fn write(&mut self, line: &str) -> anyhow::Result<()> {
         let input = self.input.as_mut().context("the role's input is closed")?;
         input
-            .write_all(b"go\n")
+            .write_all(format!("{line}\n").as_bytes())
             .with_context(|| format!("{} ended early", self.name))
     }
 

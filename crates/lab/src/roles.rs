@@ -9,9 +9,10 @@ use std::net::SocketAddr;
 
 use anyhow::Context;
 use serde::{Deserialize, Serialize};
+use sidecore_engine::EngineControlHandle;
 use sidecore_sys::{affinity, netns};
 
-use crate::echo::{self, EchoConfig};
+use crate::echo::{self, Announcement, EchoConfig};
 use crate::load::{self, LoadConfig, LoadReport, Milestones};
 
 /// What a role process is to be.
@@ -41,6 +42,8 @@ pub enum Role {
 pub enum Message {
     /// A server serves here.
     Ready(SocketAddr),
+    /// How the engine of a server has spent its time.
+    Engine(EngineUse),
     /// A load has all its connections up and waits for leave to begin.
     Connected,
     /// The measured time has begun.
@@ -83,10 +86,7 @@ fn be(spec: &RoleSpec) -> anyhow::Result<()> {
             say(&Message::Report(Box::new(report)))
         }
         Role::Echo(config) => {
-            exit_with_input()?;
-            let never = echo::serve(config, &mut |address| {
-                let _ = say(&Message::Ready(address));
-            })?;
+            let never = echo::serve(config, &mut |it| announce(it))?;
             match never {}
         }
     }
@@ -99,16 +99,76 @@ fn say(message: &Message) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Ends the process when its input ends.
-fn exit_with_input() -> anyhow::Result<()> {
-    let wait = || {
-        let _ = io::copy(&mut io::stdin().lock(), &mut io::sink());
+/// Says that a server serves, and from then on answers what the parent asks; the process ends with its input.
+fn announce(it: Announcement) {
+    let Announcement { address, engine } = it;
+    let wait = move || {
+        for line in io::stdin().lock().lines() {
+            let Ok(line) = line else { break };
+            if line == ASK_ENGINE {
+                let used = engine.as_ref().and_then(EngineUse::of);
+                let _ = say(&Message::Engine(used.unwrap_or_default()));
+            }
+        }
         std::process::exit(0);
     };
-    std::thread::Builder::new()
-        .name("input".into())
-        .spawn(wait)?;
-    Ok(())
+    let _ = match std::thread::Builder::new().name("input".into()).spawn(wait) {
+        Ok(_) => say(&Message::Ready(address)),
+        Err(error) => say(&Message::Failed(format!("cannot start a thread: {error}"))),
+    };
+}
+
+/// What a parent says to hear about a server's engine.
+pub const ASK_ENGINE: &str = "engine";
+
+/// How an engine has spent its time since it was made, in seconds, and what it did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct EngineUse {
+    /// In turns that found something to do.
+    pub useful: f64,
+    /// In turns that found nothing.
+    pub polling: f64,
+    /// Asleep.
+    pub asleep: f64,
+    /// Frames received.
+    pub frames_in: u64,
+    /// Frames sent.
+    pub frames_out: u64,
+    /// System calls of its driver.
+    pub system_calls: u64,
+}
+
+impl EngineUse {
+    fn of(engine: &EngineControlHandle) -> Option<Self> {
+        let document: serde_json::Value = serde_json::from_str(&engine.stat_json()?).ok()?;
+        let number = |path: &str| {
+            document
+                .pointer(path)
+                .and_then(serde_json::Value::as_f64)
+                .unwrap_or(0.0)
+        };
+        let per_second = number("/cycles_per_second").max(1.0);
+        Some(Self {
+            useful: number("/loop/productive_cycles") / per_second,
+            polling: number("/loop/polling_cycles") / per_second,
+            asleep: number("/loop/sleep_cycles") / per_second,
+            frames_in: number("/loop/frames_in") as u64,
+            frames_out: number("/loop/frames_out") as u64,
+            system_calls: number("/nic/syscalls") as u64,
+        })
+    }
+
+    /// What was done since an earlier time.
+    pub fn since(&self, earlier: &Self) -> Self {
+        Self {
+            useful: self.useful - earlier.useful,
+            polling: self.polling - earlier.polling,
+            asleep: self.asleep - earlier.asleep,
+            frames_in: self.frames_in.saturating_sub(earlier.frames_in),
+            frames_out: self.frames_out.saturating_sub(earlier.frames_out),
+            system_calls: self.system_calls.saturating_sub(earlier.system_calls),
+        }
+    }
 }
 
 /// Tells the parent where a load stands.

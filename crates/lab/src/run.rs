@@ -9,7 +9,7 @@ use crate::interrupt;
 use crate::load::{LoadConfig, LoadReport};
 use crate::process::RoleProcess;
 use crate::progress::Progress;
-use crate::roles::{Role, RoleSpec};
+use crate::roles::{EngineUse, Role, RoleSpec};
 
 /// Role of the load generator in the books.
 pub const CLIENT: &str = "client";
@@ -19,6 +19,9 @@ pub const SERVER: &str = "server";
 
 /// Role of the engine's threads.
 pub const ENGINE: &str = "engine";
+
+/// What the names of an engine's threads begin with.
+const ENGINE_THREADS: &str = "sidecore-engine";
 
 /// How often a run that is void is done again (full runs only).
 const AGAIN: u32 = 2;
@@ -93,8 +96,8 @@ pub struct Run {
     pub books: Books,
     /// Processors of the server's side.
     pub server_cores: Vec<usize>,
-    /// Seconds in which the engine did something useful, as it counts them itself; none without an engine.
-    pub productive: Option<f64>,
+    /// What the engine did, as it counts itself; none without one.
+    pub engine: Option<EngineUse>,
     /// Why it does not count, if so.
     pub void: Option<String>,
 }
@@ -103,6 +106,18 @@ impl Run {
     /// Answers within the books' window.
     fn requests(&self) -> f64 {
         self.load.rate * self.books.seconds
+    }
+
+    /// Errors that the load met void a run.
+    pub fn look_for_errors(&mut self) {
+        let LoadReport {
+            failed, reconnects, ..
+        } = self.load;
+        if self.void.is_none() && failed + reconnects > 0 {
+            self.void = Some(format!(
+                "{failed} answers were errors, {reconnects} connections broke"
+            ));
+        }
     }
 
     /// Microseconds of the server side's processors per request: all that they did, interrupts and polling included.
@@ -122,53 +137,44 @@ impl Run {
 
     /// Microseconds of the engine's useful work per request.
     pub fn productive_us(&self) -> Option<f64> {
-        Some(self.productive? * 1e6 / self.requests())
+        Some(self.engine?.useful * 1e6 / self.requests())
     }
 }
 
-/// Lets a load run against servers that are up, and keeps the books. `roles`: further roles besides the client.
+/// Lets a load run against a server that is up, and keeps the books. The server's engine threads, if it has any, are a role of their own.
 pub fn measure(
     settings: &Settings,
     load: &RoleSpec,
-    roles: &[(&str, Selection)],
+    server: &mut RoleProcess,
 ) -> anyhow::Result<Run> {
     let mut client = RoleProcess::start_load(CLIENT, load)?;
-    let mut watch = Watch::default().role(CLIENT, Selection::Process(client.pid()));
-    for (name, selection) in roles {
-        watch = watch.role(name, selection.clone());
-    }
-    let (mut before, mut after) = (None, None);
+    let watch = Watch::default()
+        .role(CLIENT, Selection::Process(client.pid()))
+        .role(
+            ENGINE,
+            Selection::Named(server.pid(), ENGINE_THREADS.into()),
+        )
+        .role(SERVER, Selection::Process(server.pid()));
+    let mut looks = Vec::with_capacity(2);
     let at_most = settings.warm_up + settings.measure + Duration::from_secs(20);
-    let load = client.measure(
-        at_most,
-        || {
-            before = Some(watch.snapshot()?);
-            Ok(())
-        },
-        || {
-            after = Some(watch.snapshot()?);
-            Ok(())
-        },
-    )?;
-    let books = match (&before, &after) {
-        (Some(before), Some(after)) => watch.books(before, after),
-        _ => Books::default(),
+    let load = client.measure(at_most, &mut || {
+        looks.push((server.engine_use()?, watch.snapshot()?));
+        Ok(())
+    })?;
+    let [before, after] = looks.as_slice() else {
+        anyhow::bail!("the load skipped an end of its measured time");
     };
+    let books = watch.books(&before.1, &after.1);
+    let engine = after.0.since(&before.0);
     let mut run = Run {
         void: books.void(),
         load,
         books,
         server_cores: vec![settings.server_core],
+        engine: (after.0 != EngineUse::default()).then_some(engine),
         ..Run::default()
     };
-    if run.void.is_none() && run.load.failed + run.load.reconnects > 0 {
-        let LoadReport {
-            failed, reconnects, ..
-        } = &run.load;
-        run.void = Some(format!(
-            "{failed} answers were errors, {reconnects} connections broke"
-        ));
-    }
+    run.look_for_errors();
     Ok(run)
 }
 

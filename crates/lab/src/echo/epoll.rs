@@ -2,18 +2,21 @@
 
 use std::convert::Infallible;
 use std::io::{self, Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{TcpListener, TcpStream};
 use std::os::fd::{AsRawFd, OwnedFd};
 
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 
-use super::{KernelEcho, listen};
+use super::{Announcement, KernelEcho, listen};
 
 /// Marks the listener among the events; descriptors are smaller.
 const LISTENER: u64 = u64::MAX;
 
 /// Serves until the process ends.
-pub fn serve(config: &KernelEcho, ready: &mut dyn FnMut(SocketAddr)) -> anyhow::Result<Infallible> {
+pub fn serve(
+    config: &KernelEcho,
+    ready: &mut dyn FnMut(Announcement),
+) -> anyhow::Result<Infallible> {
     listen::serve_on_cores(config, ready, work)
 }
 

@@ -4,13 +4,13 @@
 use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::io;
-use std::net::{SocketAddr, TcpListener};
+use std::net::TcpListener;
 use std::os::fd::AsFd;
 
 use anyhow::Context;
 use sidecore_sys::uring::{Buffer, Completion, FileSlot, Operation, Ring, RingConfig};
 
-use super::{KernelEcho, listen};
+use super::{Announcement, KernelEcho, listen};
 
 /// Connections of one worker at a time.
 const FILES: u32 = 16 * 1024;
@@ -19,7 +19,10 @@ const FILES: u32 = 16 * 1024;
 const LISTENER: FileSlot = FileSlot(0);
 
 /// Serves until the process ends.
-pub fn serve(config: &KernelEcho, ready: &mut dyn FnMut(SocketAddr)) -> anyhow::Result<Infallible> {
+pub fn serve(
+    config: &KernelEcho,
+    ready: &mut dyn FnMut(Announcement),
+) -> anyhow::Result<Infallible> {
     listen::serve_on_cores(config, ready, work)
 }
 

@@ -6,7 +6,7 @@ use std::net::{SocketAddr, TcpListener};
 use anyhow::Context;
 use rustix::net::{self, AddressFamily, SocketFlags, SocketType, sockopt};
 
-use super::KernelEcho;
+use super::{Announcement, KernelEcho};
 use sidecore_sys::affinity;
 
 /// Connections that may wait to be accepted.
@@ -40,7 +40,7 @@ pub(super) fn listen(address: SocketAddr, congestion: Option<&str>) -> anyhow::R
 /// Runs `worker` on a thread for each core with a listener of its own; returns when one of them fails.
 pub(super) fn serve_on_cores(
     config: &KernelEcho,
-    ready: &mut dyn FnMut(SocketAddr),
+    ready: &mut dyn FnMut(Announcement),
     worker: fn(TcpListener) -> anyhow::Result<Infallible>,
 ) -> anyhow::Result<Infallible> {
     let congestion = config.congestion.as_deref();
@@ -65,6 +65,6 @@ pub(super) fn serve_on_cores(
             .name(format!("echo-{number}"))
             .spawn(run)?;
     }
-    ready(address);
+    ready(Announcement::plain(address));
     failure.recv().context("every echo thread panicked")?
 }

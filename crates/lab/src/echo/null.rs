@@ -9,8 +9,8 @@ use std::net::{Ipv4Addr, SocketAddr};
 
 use sidecore_wire::checksum;
 
-use super::NullEcho;
 use super::tap::{CHECKSUM_LEFT, MAX_FRAME, RawTap, VNET};
+use super::{Announcement, NullEcho};
 
 const IP: usize = VNET + 14;
 const TCP: usize = IP + 20;
@@ -20,14 +20,17 @@ const PSH: u8 = 0x08;
 const ACK: u8 = 0x10;
 
 /// Serves until the process ends.
-pub fn serve(config: &NullEcho, ready: &mut dyn FnMut(SocketAddr)) -> anyhow::Result<Infallible> {
+pub fn serve(config: &NullEcho, ready: &mut dyn FnMut(Announcement)) -> anyhow::Result<Infallible> {
     let tap = RawTap::create(&config.tap)?;
     let responder = Responder {
         mac: tap.mac(),
         address: config.tap.address,
         canned: config.canned.clone(),
     };
-    ready(SocketAddr::from((config.tap.address, config.port)));
+    ready(Announcement::plain(SocketAddr::from((
+        config.tap.address,
+        config.port,
+    ))));
     let mut frame = vec![0; MAX_FRAME];
     loop {
         match tap.read(&mut frame)? {

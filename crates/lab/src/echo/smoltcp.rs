@@ -10,8 +10,8 @@ use smoltcp::socket::tcp;
 use smoltcp::time::Instant;
 use smoltcp::wire::{EthernetAddress, HardwareAddress, IpCidr};
 
-use super::SmoltcpEcho;
 use super::tap::{CHECKSUM_LEFT, MAX_FRAME, RawTap, VNET};
+use super::{Announcement, SmoltcpEcho};
 
 /// Bytes of each direction's buffer of a socket.
 const SOCKET_BUFFER: usize = 16 * 1024;
@@ -19,7 +19,7 @@ const SOCKET_BUFFER: usize = 16 * 1024;
 /// Serves until the process ends.
 pub fn serve(
     config: &SmoltcpEcho,
-    ready: &mut dyn FnMut(SocketAddr),
+    ready: &mut dyn FnMut(Announcement),
 ) -> anyhow::Result<Infallible> {
     let mut device = Wire {
         tap: RawTap::create(&config.tap)?,
@@ -46,7 +46,10 @@ pub fn serve(
         handles.push(sockets.add(socket));
     }
     echo_all(&mut sockets, &handles, config.port);
-    ready(SocketAddr::from((config.tap.address, config.port)));
+    ready(Announcement::plain(SocketAddr::from((
+        config.tap.address,
+        config.port,
+    ))));
     loop {
         let now = Instant::now();
         interface.poll(now, &mut device, &mut sockets);

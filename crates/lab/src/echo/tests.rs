@@ -7,7 +7,7 @@ use crate::load::{self, Ask, LoadConfig, Unwatched};
 
 fn start(config: EchoConfig) -> SocketAddr {
     let (ready, address) = std::sync::mpsc::channel();
-    std::thread::spawn(move || serve(&config, &mut |address| ready.send(address).unwrap()));
+    std::thread::spawn(move || serve(&config, &mut |it| ready.send(it.address).unwrap()));
     address
         .recv_timeout(Duration::from_secs(5))
         .expect("the server is ready")

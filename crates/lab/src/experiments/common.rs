@@ -2,7 +2,6 @@
 
 use std::net::SocketAddr;
 
-use crate::accounting::Selection;
 use crate::echo::EchoConfig;
 use crate::load::LoadConfig;
 use crate::process::RoleProcess;
@@ -18,14 +17,10 @@ pub fn run_against(
     load: impl FnOnce(SocketAddr) -> LoadConfig,
 ) -> anyhow::Result<Run> {
     let (namespace, role) = server;
-    let (server, address) =
+    let (mut server, address) =
         RoleProcess::start_server(SERVER, &settings.on_server(namespace, role))?;
     let load = settings.on_client(client, load(address));
-    measure(
-        settings,
-        &load,
-        &[(SERVER, Selection::Process(server.pid()))],
-    )
+    measure(settings, &load, &mut server)
 }
 
 /// The same for an echo server.

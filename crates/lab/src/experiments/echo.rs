@@ -2,9 +2,11 @@
 
 use super::Experiment;
 use super::common::{note_void, run_echo, table};
+use crate::echo::engine::EngineEcho;
 use crate::echo::{EchoConfig, KernelEcho, NullEcho, SmoltcpEcho};
 use crate::ground::{TapGround, VethGround};
 use crate::load::{Ask, LoadConfig};
+use crate::native::Threads;
 use crate::progress::Progress;
 use crate::report::{Plot, Report, Series, Summary, summarise};
 use crate::run::{Arm, Settings, interleave};
@@ -90,6 +92,8 @@ pub fn arms<'a>(veth: &'a VethGround, tap: &'a TapGround, connections: usize) ->
         Arm::new("kernel, io_uring", kernel(EchoConfig::IoUring)),
         Arm::new("TAP floor (null responder)", over_tap(null)),
         Arm::new("smoltcp over TAP", over_tap(smoltcp)),
+        Arm::new("engine and server in one thread", over_tap(engine_one)),
+        Arm::new("engine and server in two threads", over_tap(engine_two)),
     ]
 }
 
@@ -112,6 +116,24 @@ fn smoltcp(ground: &TapGround, connections: usize) -> EchoConfig {
         port: PORT,
         connections: connections + connections.min(32),
         spin: false,
+    })
+}
+
+fn engine_one(ground: &TapGround, connections: usize) -> EchoConfig {
+    engine(ground, connections, Threads::One)
+}
+
+fn engine_two(ground: &TapGround, connections: usize) -> EchoConfig {
+    engine(ground, connections, Threads::Two)
+}
+
+fn engine(ground: &TapGround, connections: usize, threads: Threads) -> EchoConfig {
+    EchoConfig::Engine(EngineEcho {
+        tap: ground.tap(),
+        port: PORT,
+        threads,
+        poll: false,
+        connections,
     })
 }
 

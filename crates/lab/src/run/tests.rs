@@ -92,7 +92,10 @@ fn a_failing_arm_is_named() {
 fn times_per_request_count_the_servers_processors_only() {
     let mut run = Run {
         server_cores: vec![0],
-        productive: Some(0.5),
+        engine: Some(EngineUse {
+            useful: 0.5,
+            ..EngineUse::default()
+        }),
         ..Run::default()
     };
     run.load.rate = 100_000.0;

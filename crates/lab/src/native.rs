@@ -1,0 +1,177 @@
+//! Applications on the native API, for measuring: an echo server and a closed-loop client, and ways to give them and their engine threads.
+//!
+//! An application is something that can be asked for one [`step`](Application::step): take the events that are there, answer them,
+//! flush. So the same code runs on a thread of its own beside the engine's ([`drive_beside`]), or in one thread with it ([`drive_within`]),
+//! as the papers' one-processor configuration does.
+
+pub mod client;
+pub mod server;
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+use serde::{Deserialize, Serialize};
+use sidecore_client::{EventQueue, Lane, Ual, UalConfig};
+use sidecore_engine::{Cidr, Device, Engine, EngineConfig, EngineControlHandle, IdlePolicy, Turn};
+use sidecore_nic::AnyNic;
+use sidecore_nic::tap::Tap;
+
+use crate::echo::tap::TapSpec;
+
+/// Events that one step takes at most: fewer than fit on a lane as commands, so that posting never finds it full.
+const EVENTS: u32 = 256;
+
+/// Address of an engine that has no device, or whose device is a wire's first end.
+pub const HERE: Ipv4Addr = Ipv4Addr::new(10, 76, 0, 1);
+
+/// Address of the engine at a wire's second end.
+pub const THERE: Ipv4Addr = Ipv4Addr::new(10, 76, 0, 2);
+
+/// Which threads engine and application have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Threads {
+    /// One for both: turns of the engine and steps of the application alternate.
+    One,
+    /// One for each.
+    Two,
+}
+
+/// Something that answers events.
+pub trait Application {
+    /// Takes the events that are there (a limited number), answers them, flushes. How many there were. Never blocks.
+    fn step(&mut self) -> anyhow::Result<usize>;
+
+    /// The queue on which it waits for more.
+    fn queue(&mut self) -> &mut EventQueue;
+}
+
+/// An application's lane, queue and UAL.
+pub struct Ends {
+    /// Its UAL.
+    pub ual: Ual,
+    /// Its lane.
+    pub lane: Lane,
+    /// Its queue.
+    pub queue: EventQueue,
+}
+
+impl Ends {
+    /// Claims one of each.
+    pub fn of(ual: Ual) -> anyhow::Result<Self> {
+        let lane = ual.lane()?;
+        let queue = ual.event_queue()?;
+        Ok(Self { ual, lane, queue })
+    }
+
+    /// How many events may be taken now: each is answered by at most four commands.
+    fn limit(&mut self) -> u32 {
+        (self.lane.free() / 4).min(EVENTS)
+    }
+}
+
+/// What an application of the lab wishes for.
+pub fn wishes(connections: usize) -> UalConfig {
+    UalConfig {
+        lanes: 1,
+        lane_order: 13,
+        evqs: 1,
+        evq_order: 14,
+        wait_cells: 1,
+        dtis: (connections as u32).saturating_mul(2).max(1024),
+        pool_bytes: (connections as u64 * 16 * 1024).clamp(16 << 20, 1 << 30),
+        ..UalConfig::default()
+    }
+}
+
+/// An engine's configuration: one address, this device.
+pub fn engine_config(
+    address: Ipv4Addr,
+    prefix: u8,
+    device: Device,
+    idle: IdlePolicy,
+) -> EngineConfig {
+    EngineConfig {
+        device,
+        addresses: vec![Cidr { address, prefix }],
+        idle,
+        ..EngineConfig::default()
+    }
+}
+
+/// An engine on a TAP device.
+pub fn engine_on_tap(spec: &TapSpec, idle: IdlePolicy) -> anyhow::Result<EngineConfig> {
+    let tap = Tap::create(spec.config()).with_context(|| format!("TAP device {}", spec.name))?;
+    let device = Device::Nic(Box::new(AnyNic::Tap(tap)));
+    Ok(engine_config(spec.address, spec.prefix, device, idle))
+}
+
+/// Opens a UAL at an engine that this thread drives: turns it until the agent has answered.
+pub fn open_within(
+    engine: &mut Engine,
+    control: &EngineControlHandle,
+    connections: usize,
+) -> anyhow::Result<Ends> {
+    let socket = control.connect()?;
+    let ual = std::thread::scope(|scope| {
+        let opening = scope.spawn(|| Ual::open_on(socket, &wishes(connections)));
+        while !opening.is_finished() {
+            engine.turn();
+        }
+        opening.join()
+    });
+    let ual = ual.map_err(|_| anyhow::anyhow!("opening a UAL panicked"))??;
+    Ends::of(ual)
+}
+
+/// Steps an application on this thread, sleeping when there is nothing, until `until`.
+pub fn drive_beside(
+    application: &mut impl Application,
+    until: Option<Instant>,
+) -> anyhow::Result<()> {
+    loop {
+        if application.step()? == 0 {
+            if until.is_some_and(|until| Instant::now() >= until) {
+                return Ok(());
+            }
+            let left = until.map(|until| until.saturating_duration_since(Instant::now()));
+            application
+                .queue()
+                .wait(left.map(|left| left.min(Duration::from_millis(100))))?;
+        } else if until.is_some_and(|until| Instant::now() >= until) {
+            return Ok(());
+        }
+    }
+}
+
+/// Turns an engine and steps applications on this thread, until `until` says so (asked every few turns).
+pub fn drive_within(
+    engine: &mut Engine,
+    applications: &mut [&mut dyn Application],
+    mut until: impl FnMut() -> bool,
+) -> anyhow::Result<()> {
+    loop {
+        for _ in 0..64 {
+            let turn = engine.turn();
+            let mut found = turn == Turn::Productive;
+            for application in &mut *applications {
+                found |= application.step()? > 0;
+            }
+            if turn == Turn::Stopped {
+                return Ok(());
+            }
+            if !found {
+                std::hint::spin_loop();
+            }
+        }
+        if until() {
+            return Ok(());
+        }
+    }
+}
+
+/// Where a server on this address and port is found.
+pub fn at(address: Ipv4Addr, port: u16) -> SocketAddr {
+    SocketAddr::from((address, port))
+}

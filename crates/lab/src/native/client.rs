@@ -1,0 +1,180 @@
+//! A closed-loop echo client on the native API: one request outstanding on each connection.
+
+use std::net::SocketAddr;
+use std::time::Instant;
+
+use anyhow::bail;
+use sidecore_client::{COPY_MAX, Dti, Event, EventKind, EventQueue, Region, Status};
+
+use super::{Application, Ends};
+use crate::load::latency::Recorder;
+
+/// Cookie of everything whose answer does not matter.
+const NONE: u64 = u64::MAX;
+
+/// A connection, by the index of its DTI.
+#[derive(Clone, Copy, Default)]
+struct Connection {
+    asked: u64,
+    received: u32,
+}
+
+/// The client.
+pub struct EchoClient {
+    ends: Ends,
+    region: Region,
+    message: Vec<u8>,
+    answer: Vec<u8>,
+    dtis: Vec<Dti>,
+    connections: Vec<Connection>,
+    connected: usize,
+    start: Instant,
+    begin: u64,
+    end: u64,
+    completed: u64,
+    latency: Recorder,
+}
+
+impl EchoClient {
+    /// Asks for `count` connections to `server` from `ends`, for messages of `bytes` bytes, which lie in `region`. They come up as the
+    /// engine turns: see [`Self::is_connected`].
+    pub fn new(
+        mut ends: Ends,
+        region: Region,
+        server: SocketAddr,
+        count: usize,
+        bytes: usize,
+    ) -> anyhow::Result<Self> {
+        let message: Vec<u8> = (0..bytes.max(1)).map(|i| (i % 251) as u8).collect();
+        region.write(0, &message)?;
+        let mut dtis = Vec::with_capacity(count);
+        for _ in 0..count {
+            let dti = ends.lane.create_stream(&ends.queue, &ends.queue)?;
+            ends.lane.connect(dti, server, NONE)?;
+            dtis.push(dti);
+        }
+        ends.lane.flush();
+        let indexes = ends.ual.granted().dtis as usize;
+        Ok(Self {
+            ends,
+            region,
+            answer: vec![0; message.len()],
+            message,
+            dtis,
+            connections: vec![Connection::default(); indexes],
+            connected: 0,
+            start: Instant::now(),
+            begin: u64::MAX,
+            end: u64::MAX,
+            completed: 0,
+            latency: Recorder::new(),
+        })
+    }
+
+    /// Whether all connections are up.
+    pub fn is_connected(&self) -> bool {
+        self.connected == self.dtis.len()
+    }
+
+    /// Sends the first request on every connection. Answers between `begin` and `end` are counted.
+    pub fn begin(&mut self, begin: Instant, end: Instant) -> anyhow::Result<()> {
+        self.start = Instant::now();
+        self.begin = begin.saturating_duration_since(self.start).as_nanos() as u64;
+        self.end = end.saturating_duration_since(self.start).as_nanos() as u64;
+        for number in 0..self.dtis.len() {
+            self.ask(self.dtis[number], 0)?;
+        }
+        self.ends.lane.flush();
+        Ok(())
+    }
+
+    /// What was counted: answers, and their latencies.
+    pub fn counted(&self) -> (u64, &Recorder) {
+        (self.completed, &self.latency)
+    }
+
+    #[inline]
+    fn ask(&mut self, dti: Dti, now: u64) -> anyhow::Result<()> {
+        if let Some(connection) = self.connections.get_mut(dti.index()) {
+            *connection = Connection {
+                asked: now,
+                received: 0,
+            };
+        }
+        let len = self.message.len() as u32;
+        let extent = self.region.extent(0, len)?;
+        if len <= COPY_MAX {
+            self.ends.lane.send_copy(dti, extent, 0, NONE)?;
+        } else {
+            self.ends.lane.send(dti, extent, 0, NONE)?;
+        }
+        Ok(())
+    }
+
+    fn handle(&mut self, event: &Event) -> anyhow::Result<()> {
+        match event.kind {
+            EventKind::Received => self.received(event),
+            EventKind::Connected if event.status == Status::Ok => {
+                self.connected += 1;
+                Ok(())
+            }
+            EventKind::Connected => bail!("connect: {:?}", event.status),
+            EventKind::Closed => bail!("a connection ended: {:?}", event.status),
+            _ if event.status != Status::Ok => bail!("{:?}: {:?}", event.kind, event.status),
+            _ => Ok(()),
+        }
+    }
+
+    #[inline]
+    fn received(&mut self, event: &Event) -> anyhow::Result<()> {
+        let dti = Dti::from(event.dti);
+        let Some(connection) = self.connections.get_mut(dti.index()) else {
+            bail!("an event for a DTI that was never made");
+        };
+        let from = connection.received as usize;
+        let to = from + event.len() as usize;
+        let Some(expected) = self.message.get(from..to) else {
+            bail!("more came back than was sent");
+        };
+        let answer = &mut self.answer[..expected.len()];
+        if self.ends.ual.pool().read(event, answer) != expected.len() || answer != expected {
+            bail!("not what was sent came back");
+        }
+        self.ends.lane.return_chunk(event);
+        connection.received = to as u32;
+        let asked = connection.asked;
+        if to < self.message.len() {
+            return Ok(());
+        }
+        let now = self.start.elapsed().as_nanos() as u64;
+        if (self.begin..self.end).contains(&now) {
+            self.completed += 1;
+        }
+        if (self.begin..self.end).contains(&asked) {
+            self.latency.record(now - asked);
+        }
+        self.ask(dti, now)
+    }
+}
+
+impl Application for EchoClient {
+    #[inline]
+    fn step(&mut self) -> anyhow::Result<usize> {
+        let mut taken = 0;
+        while taken < self.ends.limit() as usize {
+            let Some(event) = self.ends.queue.poll() else {
+                break;
+            };
+            taken += 1;
+            self.handle(&event)?;
+        }
+        if taken > 0 {
+            self.ends.lane.flush();
+        }
+        Ok(taken)
+    }
+
+    fn queue(&mut self) -> &mut EventQueue {
+        &mut self.ends.queue
+    }
+}
