@@ -41,6 +41,7 @@
 #![forbid(unsafe_code)]
 
 mod agent;
+pub mod asynchronous;
 pub mod blocking;
 mod config;
 pub mod error;

@@ -4,8 +4,8 @@ use std::io;
 use std::net::{SocketAddr, ToSocketAddrs};
 
 use super::{TcpStream, each_address};
-use crate::sockets::Held;
 use crate::sockets::group::lock;
+use crate::sockets::held::{Held, run};
 use crate::{Opt, Sockets};
 
 /// A TCP listener, as [`std::net::TcpListener`]. It stops listening when the last clone is dropped; connections that were not accepted
@@ -19,9 +19,8 @@ impl TcpListener {
     /// Listens on the first of these addresses on which it can. Port 0: any free one.
     pub fn bind(sockets: &Sockets, local: impl ToSocketAddrs) -> io::Result<Self> {
         each_address(local, |local| {
-            Ok(Self {
-                held: Held::listen(sockets, local)?,
-            })
+            let held = run(&sockets.group, Held::listen(sockets, local))?;
+            Ok(Self { held })
         })
     }
 
@@ -43,7 +42,7 @@ impl TcpListener {
 
     /// Where it listens.
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
-        self.held.address(Opt::LocalAddress)
+        self.held.run(self.held.address(Opt::LocalAddress))
     }
 
     /// Another handle of the same listener.

@@ -8,8 +8,9 @@ use sidecore_abi::command::shutdown;
 
 use super::{checked, each_address};
 use crate::sockets::group::lock;
+use crate::sockets::held::Held;
 use crate::sockets::transfer::Scatter;
-use crate::sockets::{Held, wait};
+use crate::sockets::wait;
 use crate::{Dti, Opt, Sockets};
 
 /// A TCP connection, as [`std::net::TcpStream`]. Closed when the last clone is dropped: what was written still goes out.
@@ -39,12 +40,10 @@ impl TcpStream {
     }
 
     fn open(sockets: &Sockets, peer: SocketAddr, timeout: Option<Duration>) -> io::Result<Self> {
-        let held = Held::connecting(sockets, peer)?;
         let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
-        let (group, socket) = (held.group(), held.socket());
-        match wait::block_on(group, deadline, |cx| socket.poll_connected(group, cx)) {
-            Ok(Ok(())) => Ok(Self { held }),
-            Ok(Err(error)) => Err(error),
+        let connecting = Held::connect(sockets, peer);
+        match wait::run(&sockets.group, deadline, connecting) {
+            Ok(connected) => connected.map(Self::new),
             Err(wait::TimedOut) => Err(io::ErrorKind::TimedOut.into()),
         }
     }
@@ -63,12 +62,12 @@ impl TcpStream {
 
     /// The peer's address.
     pub fn peer_addr(&self) -> io::Result<SocketAddr> {
-        self.held.address(Opt::PeerAddress)
+        self.held.run(self.held.address(Opt::PeerAddress))
     }
 
     /// This side's address. May block for the engine's answer the first time.
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
-        self.held.address(Opt::LocalAddress)
+        self.held.run(self.held.address(Opt::LocalAddress))
     }
 
     /// Ends one direction or both. Reads of an ended direction give what came before, then 0.
@@ -83,12 +82,13 @@ impl TcpStream {
 
     /// Sends small writes at once instead of gathering them while others are unacknowledged (TCP_NODELAY).
     pub fn set_nodelay(&self, on: bool) -> io::Result<()> {
+        lock(&self.held.socket().state).nodelay = on;
         self.set_option(Opt::NoDelay, u64::from(on))
     }
 
-    /// Whether small writes are sent at once. Blocks for the engine's answer.
+    /// Whether small writes are sent at once.
     pub fn nodelay(&self) -> io::Result<bool> {
-        Ok(self.held.option(Opt::NoDelay)?.body[0] != 0)
+        Ok(lock(&self.held.socket().state).nodelay)
     }
 
     /// Sets any option, without waiting; a value that the engine refuses is told by [`Self::take_error`].

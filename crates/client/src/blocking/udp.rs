@@ -4,12 +4,10 @@ use std::io;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::time::Duration;
 
-use sidecore_abi::Address;
-
 use super::{checked, each_address};
-use crate::sockets::Held;
 use crate::sockets::group::lock;
-use crate::{Command, Operation, Opt, Sockets};
+use crate::sockets::held::{Held, run};
+use crate::{Opt, Sockets};
 
 /// A UDP socket, as [`std::net::UdpSocket`].
 #[derive(Debug)]
@@ -21,23 +19,14 @@ impl UdpSocket {
     /// Binds to the first of these addresses to which it can. Port 0: any free one.
     pub fn bind(sockets: &Sockets, local: impl ToSocketAddrs) -> io::Result<Self> {
         each_address(local, |local| {
-            Ok(Self {
-                held: Held::datagram(sockets, local)?,
-            })
+            let held = run(&sockets.group, Held::datagram(sockets, local))?;
+            Ok(Self { held })
         })
     }
 
     /// From now on datagrams go to, and come from, `peer` alone.
     pub fn connect(&self, peer: impl ToSocketAddrs) -> io::Result<()> {
-        each_address(peer, |peer| {
-            let socket = self.held.socket();
-            self.held.ask(|cookie| {
-                let connect = Command::new(Operation::Connect, socket.dti.handle(), cookie);
-                connect.with_address(0, Address::new(peer))
-            })?;
-            lock(&socket.state).peer = Some(peer);
-            Ok(())
-        })
+        each_address(peer, |peer| self.held.run(self.held.connect_datagram(peer)))
     }
 
     /// Sends one datagram to `peer`. Waits only for memory to send from.
@@ -83,7 +72,7 @@ impl UdpSocket {
 
     /// Where it is bound.
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
-        self.held.address(Opt::LocalAddress)
+        self.held.run(self.held.address(Opt::LocalAddress))
     }
 
     /// Where it is connected.

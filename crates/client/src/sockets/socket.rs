@@ -86,6 +86,7 @@ pub(crate) struct State {
     pub(crate) read_timeout: Option<Duration>,
     pub(crate) write_timeout: Option<Duration>,
     pub(crate) nonblocking: bool,
+    pub(crate) nodelay: bool,
 }
 
 impl State {
@@ -133,6 +134,7 @@ impl Socket {
                 read_timeout: None,
                 write_timeout: None,
                 nonblocking: false,
+                nodelay: false,
             }),
         }
     }

@@ -13,6 +13,8 @@
 //! the follower gets the lock or the leader sees the follower.
 
 use std::collections::VecDeque;
+use std::future::Future;
+use std::pin::pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::task::{Context, Poll, Wake, Waker};
@@ -166,6 +168,16 @@ pub(crate) fn block_on<T>(
             None => park(&parker, left),
         }
     }
+}
+
+/// Drives a future, as [`block_on`] does.
+pub(crate) fn run<F: Future>(
+    group: &Group,
+    deadline: Option<Instant>,
+    future: F,
+) -> Result<F::Output, TimedOut> {
+    let mut future = pin!(future);
+    block_on(group, deadline, |cx| future.as_mut().poll(cx))
 }
 
 /// Serves the queue until this thread has something to do itself.

@@ -1,0 +1,212 @@
+//! Sockets as their users hold them, and what takes more than one command: futures that the blocking sockets run to their end.
+
+use std::future::poll_fn;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+use std::time::{Duration, Instant};
+
+use sidecore_abi::command::Opt;
+use sidecore_abi::{Command, Event, Operation};
+
+use super::group::{Group, lock};
+use super::socket::{Kind, Phase, Socket};
+use super::{Sockets, wait};
+use crate::{Address, Disconnected, PostError};
+
+/// A socket and its group: closed when the last clone is dropped.
+#[derive(Clone, Debug)]
+pub(crate) struct Held(Arc<Holder>);
+
+struct Holder {
+    group: Arc<Group>,
+    socket: Arc<Socket>,
+}
+
+impl Drop for Holder {
+    fn drop(&mut self) {
+        self.socket.close(&self.group);
+    }
+}
+
+impl std::fmt::Debug for Holder {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.socket.dti.fmt(f)
+    }
+}
+
+/// Repeats a post until the lane has room.
+async fn post<T>(group: &Group, mut post: impl FnMut() -> Result<T, PostError>) -> io::Result<T> {
+    poll_fn(|cx| match post() {
+        Err(PostError::LaneFull) if group.is_dead() => Poll::Ready(Err(Disconnected.into())),
+        Err(PostError::LaneFull) => {
+            // Nothing tells when the engine has read: try again, after others had their turn.
+            cx.waker().wake_by_ref();
+            Poll::Pending
+        }
+        Err(error) => Poll::Ready(Err(error.into())),
+        Ok(value) => Poll::Ready(Ok(value)),
+    })
+    .await
+}
+
+impl Held {
+    fn new(group: &Arc<Group>, socket: Arc<Socket>) -> Self {
+        let group = Arc::clone(group);
+        Self(Arc::new(Holder { group, socket }))
+    }
+
+    async fn create(sockets: &Sockets, kind: Kind) -> io::Result<Self> {
+        let group = &sockets.group;
+        let socket = post(group, || group.create(kind, None)).await?;
+        Ok(Self::new(group, socket))
+    }
+
+    pub(crate) fn group(&self) -> &Arc<Group> {
+        &self.0.group
+    }
+
+    pub(crate) fn socket(&self) -> &Arc<Socket> {
+        &self.0.socket
+    }
+
+    /// Blocks until a poll is ready, for as long as the socket's settings say.
+    pub(crate) fn wait<T>(
+        &self,
+        timeout: Option<Duration>,
+        mut poll: impl FnMut(&mut Context<'_>) -> Poll<io::Result<T>>,
+    ) -> io::Result<T> {
+        let nonblocking = lock(&self.socket().state).nonblocking;
+        if nonblocking {
+            return self.poll_once(poll);
+        }
+        let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
+        match wait::block_on(self.group(), deadline, &mut poll) {
+            Ok(result) => result,
+            Err(wait::TimedOut) => Err(io::ErrorKind::WouldBlock.into()),
+        }
+    }
+
+    fn poll_once<T>(
+        &self,
+        mut poll: impl FnMut(&mut Context<'_>) -> Poll<io::Result<T>>,
+    ) -> io::Result<T> {
+        let mut cx = Context::from_waker(Waker::noop());
+        if let Ok(mut queue) = self.group().queue.try_lock() {
+            // The engine's end is told by the poll.
+            let _ = self.group().turn(&mut queue, Some(Duration::ZERO));
+            drop(queue);
+            self.group().followers.hand_over();
+        }
+        match poll(&mut cx) {
+            Poll::Ready(result) => result,
+            Poll::Pending => Err(io::ErrorKind::WouldBlock.into()),
+        }
+    }
+
+    /// Blocks until a future of this socket is done.
+    pub(crate) fn run<T>(&self, future: impl Future<Output = io::Result<T>>) -> io::Result<T> {
+        run(self.group(), future)
+    }
+
+    /// Posts a command and waits for its answer.
+    pub(crate) async fn ask(&self, command: impl Fn(u64) -> Command) -> io::Result<Event> {
+        let (group, socket) = (self.group(), self.socket());
+        let cookie = post(group, || socket.ask(group, &command)).await?;
+        poll_fn(|cx| socket.poll_answer(group, cx, cookie)).await
+    }
+
+    /// A listener on `local`.
+    pub(crate) async fn listen(sockets: &Sockets, local: SocketAddr) -> io::Result<Self> {
+        let held = Self::create(sockets, Kind::Listener).await?;
+        held.bind(local).await?;
+        let config = &sockets.group.config;
+        let handle = held.socket().dti.handle();
+        let answer = held.ask(|cookie| {
+            let mut command = Command::new(Operation::Listen, handle, cookie);
+            command.body[0] = u64::from(config.backlog);
+            command
+        });
+        let answer = answer.await?;
+        {
+            let mut state = lock(&held.socket().state);
+            state.local = answer.address(0).get().or(state.local);
+            state.accepts_due = config.accepts;
+            state.phase = Phase::Open;
+        }
+        // What is not posted now is posted by the first accept.
+        let _ = held.socket().post_accepts(held.group());
+        Ok(held)
+    }
+
+    async fn bind(&self, local: SocketAddr) -> io::Result<()> {
+        let handle = self.socket().dti.handle();
+        let answer = self.ask(|cookie| {
+            Command::new(Operation::Bind, handle, cookie).with_address(0, Address::new(local))
+        });
+        let bound = answer.await?.address(0).get();
+        lock(&self.socket().state).local = bound;
+        Ok(())
+    }
+
+    /// A UDP socket on `local`.
+    pub(crate) async fn datagram(sockets: &Sockets, local: SocketAddr) -> io::Result<Self> {
+        let held = Self::create(sockets, Kind::Datagram).await?;
+        held.bind(local).await?;
+        lock(&held.socket().state).phase = Phase::Open;
+        Ok(held)
+    }
+
+    /// Names a UDP socket's only peer.
+    pub(crate) async fn connect_datagram(&self, peer: SocketAddr) -> io::Result<()> {
+        let handle = self.socket().dti.handle();
+        let answer = self.ask(|cookie| {
+            Command::new(Operation::Connect, handle, cookie).with_address(0, Address::new(peer))
+        });
+        answer.await?;
+        lock(&self.socket().state).peer = Some(peer);
+        Ok(())
+    }
+
+    /// A stream that is connected to `peer`.
+    pub(crate) async fn connect(sockets: &Sockets, peer: SocketAddr) -> io::Result<Self> {
+        let held = Self::create(sockets, Kind::Stream).await?;
+        let (group, socket) = (held.group(), held.socket());
+        post(group, || socket.connect(group, peer)).await?;
+        poll_fn(|cx| socket.poll_connected(group, cx)).await?;
+        Ok(held)
+    }
+
+    /// Waits for a connection on a listener.
+    pub(crate) fn poll_accept(
+        &self,
+        cx: &mut Context<'_>,
+    ) -> Poll<io::Result<(Self, Option<SocketAddr>)>> {
+        let accepted = self.socket().poll_accept(self.group(), cx);
+        accepted.map_ok(|(child, peer)| (Self::new(self.group(), child), peer))
+    }
+
+    /// An address, asked for if it is not known.
+    pub(crate) async fn address(&self, option: Opt) -> io::Result<SocketAddr> {
+        if let Some(known) = self.socket().known_address(option) {
+            return Ok(known);
+        }
+        let handle = self.socket().dti.handle();
+        let answer = self.ask(|cookie| {
+            let mut command = Command::new(Operation::GetOption, handle, cookie);
+            command.body[0] = option as u64;
+            command
+        });
+        let address = answer.await?.address(0);
+        self.socket().learn_address(option, address)
+    }
+}
+
+/// Blocks until a future is done.
+pub(crate) fn run<T>(group: &Group, future: impl Future<Output = io::Result<T>>) -> io::Result<T> {
+    match wait::run(group, None, future) {
+        Ok(result) => result,
+        Err(wait::TimedOut) => Err(io::ErrorKind::TimedOut.into()),
+    }
+}
