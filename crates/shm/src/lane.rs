@@ -171,8 +171,8 @@ impl<M: LaneMemory> Writer<M> {
             return Err(Full);
         }
         let words = self.memory.entry(self.position);
-        for i in 1..8 {
-            words[i].store(entry.0[i], Ordering::Relaxed);
+        for (word, value) in words[1..].iter().zip(&entry.0[1..]) {
+            word.store(*value, Ordering::Relaxed);
         }
         words[0].store(entry.with_mark(self.mark).0[0], Ordering::Release);
         self.position += 1;
@@ -301,8 +301,8 @@ impl<M: LaneMemory> Reader<M> {
             return None;
         }
         let mut entry = Entry([head; 8]);
-        for i in 1..8 {
-            entry.0[i] = words[i].load(Ordering::Relaxed);
+        for (value, word) in entry.0[1..].iter_mut().zip(&words[1..]) {
+            *value = word.load(Ordering::Relaxed);
         }
         self.position += 1;
         if self.position & self.mask == 0 {

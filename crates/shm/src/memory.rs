@@ -19,11 +19,26 @@ use sidecore_sys::{Mmap, check_sealed, memfd};
 #[repr(C, align(64))]
 struct HeapLine([AtomicU64; LINE / 8]);
 
+/// Lines that were a box; a raw pointer, as a box that moves would deny all other pointers to it.
+struct Heap(NonNull<[HeapLine]>);
+
+// SAFETY: owns its lines, which are atomics.
+unsafe impl Send for Heap {}
+// SAFETY: as above.
+unsafe impl Sync for Heap {}
+
+impl Drop for Heap {
+    fn drop(&mut self) {
+        // SAFETY: came out of a box in `Shared::heap`, and is dropped once.
+        drop(unsafe { Box::from_raw(self.0.as_ptr()) });
+    }
+}
+
 /// What keeps the bytes alive.
 enum Backing {
     Watched(Watched),
     Plain(#[expect(dead_code, reason = "held for its drop")] Mmap),
-    Heap(#[expect(dead_code, reason = "held for its drop")] Box<[HeapLine]>),
+    Heap(#[expect(dead_code, reason = "held for its drop")] Heap),
 }
 
 /// A piece of shared memory. Cheap to clone; unmapped when the last clone is gone.
@@ -100,11 +115,13 @@ impl Shared {
         let lines: Box<[HeapLine]> = (0..len.div_ceil(LINE).max(1))
             .map(|_| HeapLine([const { AtomicU64::new(0) }; LINE / 8]))
             .collect();
+        let len = lines.len() * LINE;
+        let lines = NonNull::from(Box::leak(lines));
         Self {
-            start: NonNull::from_ref(&*lines).cast(),
-            len: lines.len() * LINE,
+            start: lines.cast(),
+            len,
             writable: true,
-            backing: Arc::new(Backing::Heap(lines)),
+            backing: Arc::new(Backing::Heap(Heap(lines))),
         }
     }
 

@@ -162,6 +162,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "long")]
     fn generations_come_round_without_ever_being_all_ones() {
         let mut table = RegionTable::new(1);
         let first = table.insert(Shared::heap(64), 0).unwrap();

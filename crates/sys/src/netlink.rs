@@ -65,7 +65,7 @@ impl Message {
             let mut rest = &buffer[..n.min(32 << 10)];
             while let Some((kind, body, next)) = split(rest) {
                 if kind == libc::NLMSG_ERROR as u16 {
-                    let code = body.get(..4).map_or(0, |b| read_i32(b));
+                    let code = body.get(..4).map_or(0, read_i32);
                     return if code == 0 {
                         Ok(answer)
                     } else {

@@ -53,7 +53,7 @@ impl Slot {
         let start = self.start.load(Ordering::Relaxed);
         let end = self.end.load(Ordering::Relaxed);
         fence(Ordering::Acquire);
-        let same = self.version.load(Ordering::Relaxed) == version && version % 2 == 0;
+        let same = self.version.load(Ordering::Relaxed) == version && version.is_multiple_of(2);
         (same && (start..end).contains(&address)).then_some((start, end))
     }
 }

@@ -310,7 +310,7 @@ mod tests {
     #[test]
     fn descriptors_travel_and_excess_is_refused() {
         let (a, b) = Stream::pair().unwrap();
-        let mut file = std::fs::File::from(tempfile::tempfile().unwrap());
+        let mut file = tempfile::tempfile().unwrap();
         file.write_all(b"hello").unwrap();
         a.send_with_fds(b"take", &[file.as_fd(), a.as_fd()])
             .unwrap();

@@ -82,6 +82,7 @@ fn a_sleeping_engine_is_woken_once() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "sockets")]
 fn sleepers_are_woken_by_their_queues() {
     let (mut engine, app, _) = both(0);
     let (waker, sleeper) = WakePair::new().unwrap().split();
@@ -167,6 +168,7 @@ fn memory_that_does_not_fit_is_refused() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "sockets")]
 fn those_who_poll_are_woken_by_their_socket_alone() {
     let (mut engine, app, _) = both(0);
     let (waker, sleeper) = WakePair::new().unwrap().split();
