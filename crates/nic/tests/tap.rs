@@ -239,6 +239,28 @@ fn a_name_is_freed_on_drop_of_an_io_uring() {
 }
 
 #[test]
+fn the_host_side_can_be_in_a_named_namespace() {
+    let name = format!("sidecore-nic-{}", std::process::id());
+    if sidecore_sys::netns::create_named(&name).is_err() {
+        println!("skipped: needs root");
+        return;
+    }
+    let made = Tap::create(TapConfig {
+        netns: Some(name.clone()),
+        ..config(TapIo::ReadWrite)
+    });
+    let inside = sidecore_sys::netns::with_netns(&name, || UdpSocket::bind((HOST, 0)).is_ok());
+    let drops = made.as_ref().map(Tap::device_drops);
+    let outside = std::fs::exists("/sys/class/net/tap-test");
+    let told = drops.is_ok_and(|drops| drops.is_ok());
+    drop(made);
+    sidecore_sys::netns::delete_named(&name).unwrap();
+    assert!(inside.unwrap(), "the address is there");
+    assert!(told, "its statistics can be read from outside");
+    assert!(!outside.unwrap(), "and not here");
+}
+
+#[test]
 fn a_missing_namespace_is_told() {
     let missing = Tap::create(TapConfig {
         netns: Some("sidecore-no-such-namespace".into()),

@@ -9,9 +9,9 @@ use crate::burst::BURST;
 use crate::frame::HEADER_MAX;
 use crate::{NicCounters, RxBurst, RxFrame, TxFrame};
 
-/// A payload up to this many bytes is copied behind its header, so that the write has one piece: copying is cheaper
-/// than the kernel's handling of a vector (measured, see `docs/tap-io.md`).
-const COPY_MAX: usize = 1024;
+/// A payload up to this many bytes, two full segments, is copied behind its header, so that the write has one piece:
+/// copying is cheaper than the kernel's handling of a vector (measured, see `docs/tap-io.md`).
+const COPY_MAX: usize = 3072;
 
 /// Bytes that [`assemble`] needs.
 pub(super) const SCRATCH_LEN: usize = vnet::LEN + HEADER_MAX + COPY_MAX;

@@ -1,6 +1,7 @@
 //! Making the device and configuring its host side.
 
-use std::io;
+use std::fs::File;
+use std::io::{self, Read, Seek};
 use std::os::fd::OwnedFd;
 
 use sidecore_sys::interface::Interface;
@@ -28,25 +29,40 @@ pub struct DeviceDrops {
 /// The host side.
 pub(super) struct Device {
     pub(super) name: String,
-    netns: Option<OwnedFd>,
-    index: u32,
+    /// `/proc/net/dev` of the device's namespace. Reading it needs no privilege, from whatever namespace.
+    statistics: File,
 }
 
 impl Device {
     pub(super) fn drops(&self) -> Result<DeviceDrops, NicError> {
-        let statistics = in_netns(self.netns.as_ref(), || netlink::statistics(self.index))
-            .and_then(|result| result)
+        let mut text = String::new();
+        let mut file = &self.statistics;
+        file.rewind()
+            .and_then(|()| file.read_to_string(&mut text))
+            .and_then(|_| {
+                parse_drops(&text, &self.name).ok_or_else(|| io::ErrorKind::NotFound.into())
+            })
             .map_err(|source| NicError::System {
                 what: format!("statistics of {}", self.name),
                 source,
-            })?;
-        Ok(DeviceDrops {
-            to_us: statistics.tx_dropped,
-            to_us_errors: statistics.tx_errors,
-            from_us: statistics.rx_dropped,
-            from_us_errors: statistics.rx_errors,
-        })
+            })
     }
+}
+
+/// Finds `name` in the text of `/proc/net/dev`: eight receive counters, then eight transmit counters.
+fn parse_drops(text: &str, name: &str) -> Option<DeviceDrops> {
+    let fields = text
+        .lines()
+        .find_map(|line| line.trim_start().strip_prefix(name)?.strip_prefix(':'))?;
+    let mut numbers = fields.split_whitespace().map(|n| n.parse::<u64>().ok());
+    let mut next = |skip| numbers.nth(skip).flatten();
+    // bytes packets errs drop fifo frame compressed multicast | bytes packets errs drop …
+    Some(DeviceDrops {
+        from_us_errors: next(2)?,
+        from_us: next(0)?,
+        to_us_errors: next(6)?,
+        to_us: next(0)?,
+    })
 }
 
 pub(super) fn check(config: &TapConfig) -> Result<(), NicError> {
@@ -87,11 +103,10 @@ pub(super) fn open(config: &TapConfig) -> Result<(OwnedFd, Device), NicError> {
     };
     let made = in_netns(netns.as_ref(), || make(config))
         .map_err(|source| Step::Enter.error(config, source))?;
-    let (fd, index) = made.map_err(|(step, source)| step.error(config, source))?;
+    let (fd, statistics) = made.map_err(|(step, source)| step.error(config, source))?;
     let device = Device {
         name: config.name.clone(),
-        netns,
-        index,
+        statistics,
     };
     Ok((fd, device))
 }
@@ -123,19 +138,21 @@ impl Step {
     }
 }
 
-/// Makes and configures the device in the caller's namespace. Gives its descriptor and its number.
-fn make(config: &TapConfig) -> Result<(OwnedFd, u32), (Step, io::Error)> {
+/// Makes and configures the device in the caller's namespace. Gives its descriptor and its statistics.
+fn make(config: &TapConfig) -> Result<(OwnedFd, File), (Step, io::Error)> {
     let options = TapOptions {
         multi_queue: false,
         vnet_hdr: true,
         napi: config.napi,
     };
     let queue = TapQueue::open(&config.name, options).map_err(|error| (Step::Open, error))?;
-    let index = configure(config, &queue).map_err(|error| (Step::Configure, error))?;
-    Ok((queue.into_fd(), index))
+    let statistics = configure(config, &queue)
+        .and_then(|()| File::open("/proc/thread-self/net/dev"))
+        .map_err(|error| (Step::Configure, error))?;
+    Ok((queue.into_fd(), statistics))
 }
 
-fn configure(config: &TapConfig, queue: &TapQueue) -> io::Result<u32> {
+fn configure(config: &TapConfig, queue: &TapQueue) -> io::Result<()> {
     if config.offload {
         let all = offload::CHECKSUM | offload::TSO4 | offload::TSO6 | offload::TSO_ECN;
         queue.set_offload(all)?;
@@ -147,8 +164,7 @@ fn configure(config: &TapConfig, queue: &TapQueue) -> io::Result<u32> {
     for (address, prefix) in &config.host_addresses {
         netlink::add_address(index, *address, *prefix)?;
     }
-    interface.set_up(true)?;
-    Ok(index)
+    interface.set_up(true)
 }
 
 /// Runs `work` in the namespace, on a thread of its own; without a namespace, here.
@@ -162,6 +178,24 @@ fn in_netns<T: Send>(netns: Option<&OwnedFd>, work: impl FnOnce() -> T + Send) -
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn drops_are_found_in_the_kernels_table() {
+        let text = "Inter-|   Receive                                                |  Transmit\n \
+            face |bytes    packets errs drop fifo frame compressed multicast|bytes    packets errs drop fifo colls carrier compressed\n    \
+            lo:       0       0    0    0    0     0          0         0        0       0    0    0    0     0       0          0\n  \
+            tap1:     7       6    5    4    3     0          0         0       90      80    1    2    0     0       0          0\n";
+        let drops = DeviceDrops {
+            to_us: 2,
+            to_us_errors: 1,
+            from_us: 4,
+            from_us_errors: 5,
+        };
+        assert_eq!(parse_drops(text, "tap1"), Some(drops));
+        assert_eq!(parse_drops(text, "lo"), Some(DeviceDrops::default()));
+        assert_eq!(parse_drops(text, "tap"), None);
+        assert_eq!(parse_drops(text, "eth0"), None);
+    }
 
     #[test]
     fn impossible_configurations_are_refused() {
