@@ -152,6 +152,8 @@ pub(crate) struct Cold {
     pub(crate) recover: u64,
     /// HighRxt: up to where was retransmitted in this recovery.
     pub(crate) high_rxt: u64,
+    /// RescueRxt: RecoveryPoint, once the rescue retransmission was used.
+    pub(crate) rescue_rxt: u64,
     /// What is not selectively acknowledged before this is deemed lost.
     pub(crate) lost_edge: u64,
     /// RFC 6675's estimate of the bytes in flight; kept while one of Flags::LOSSY is set.
@@ -390,6 +392,7 @@ impl Cold {
             sacked_bytes: 0,
             recover: 0,
             high_rxt: 0,
+            rescue_rxt: 0,
             lost_edge: 0,
             pipe: 0,
             reno_sacked: 0,

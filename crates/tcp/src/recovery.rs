@@ -121,6 +121,8 @@ impl Connection {
             .controller
             .on_loss(&mut self.window, now, in_flight, mss);
         self.deem_first_segment_lost(ranges);
+        // The ACK of what is being timed has to wait for what is lost; that is not a round trip.
+        self.rtt_cancel();
     }
 
     /// Three duplicates, or a partial ACK: the first segment at least is lost.
@@ -185,6 +187,7 @@ impl Connection {
         self.cold.reno_sacked = 0;
         self.cold.lost_edge = self.snd_una;
         self.cold.high_rxt = self.snd_una;
+        self.cold.rescue_rxt = 0;
     }
 
     /// The retransmission timer fired: everything that is not selectively acknowledged is deemed lost
@@ -192,9 +195,9 @@ impl Connection {
     pub(crate) fn enter_loss(&mut self, now: Instant, ranges: &mut RangePool) {
         let mss = u32::from(self.mss);
         self.drop_reneged(ranges);
-        // "ssthresh … when a TCP sender detects segment loss using the retransmission timer and the given segment has not
-        // yet been resent by way of the retransmission timer"
-        if self.phase != Phase::Loss {
+        // RFC 5681 section 3.1: ssthresh is reduced when "the given segment has not yet been resent by way of the
+        // retransmission timer". As in Linux: also when there was progress since the last timeout.
+        if self.phase != Phase::Loss || self.cold.attempts <= 1 {
             let in_flight = self.outstanding();
             self.cold
                 .controller
@@ -217,10 +220,34 @@ impl Connection {
         self.update_pipe(ranges);
     }
 
-    /// The next lost range to send again, if there is one.
+    /// The next lost range to send again, if there is one (NextSeg () rule 1 of RFC 6675).
     pub(crate) fn next_lost(&self, ranges: &RangePool) -> Option<Range> {
+        self.next_hole(self.cold.lost_edge.min(self.snd_nxt), ranges)
+    }
+
+    /// When nothing is left that is deemed lost, and no new data can go out: what lies before something selectively
+    /// acknowledged (rule 3).
+    pub(crate) fn next_suspect(&self, ranges: &RangePool) -> Option<Range> {
+        let highest = self.cold.sacked.last(ranges)?;
+        self.next_hole(highest.start, ranges)
+    }
+
+    /// The "rescue" retransmission, once in each recovery: the last segment that is out, if it is not selectively
+    /// acknowledged (rule 4).
+    pub(crate) fn rescue(&self, ranges: &RangePool) -> Option<Range> {
+        let sacked_end = self.cold.sacked.last(ranges)?.end;
+        let used = self.cold.rescue_rxt > self.snd_una;
+        let start = self
+            .snd_nxt
+            .saturating_sub(u64::from(self.mss))
+            .max(sacked_end)
+            .max(self.cold.high_rxt);
+        (!used && start < self.snd_nxt).then_some(Range::new(start, self.snd_nxt))
+    }
+
+    /// The first range from HighRxt to `end` that is not selectively acknowledged.
+    fn next_hole(&self, mut end: u64, ranges: &RangePool) -> Option<Range> {
         let mut start = self.cold.high_rxt.max(self.snd_una);
-        let mut end = self.cold.lost_edge.min(self.snd_nxt);
         for sacked in self.cold.sacked.iter(ranges) {
             if sacked.end <= start {
                 continue;
@@ -236,7 +263,6 @@ impl Connection {
 
     /// `range` was sent again.
     pub(crate) fn note_retransmission(&mut self, range: Range) {
-        self.cold.high_rxt = range.end;
         self.cold.pipe = self.cold.pipe.saturating_add(range.len() as u32);
         self.cold.counters.retransmissions = self.cold.counters.retransmissions.wrapping_add(1);
         if self.rtt_end > range.start {

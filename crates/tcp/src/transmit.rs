@@ -277,7 +277,9 @@ impl Connection {
         if LOSSY {
             self.cold.pipe = self.cold.pipe.saturating_add((sequence_end - start) as u32);
         }
-        self.rtt_start(now, sequence_end);
+        if !LOSSY || !self.flags.any(Flags::LOSSY) {
+            self.rtt_start(now, sequence_end);
+        }
         // RFC 6298 rule 5.1.
         if self.retransmit_at == Instant::NEVER || self.flags.any(Flags::PROBING) {
             self.flags.clear(Flags::PROBING);
@@ -326,7 +328,7 @@ impl Connection {
         self.rtt_started = now;
     }
 
-    /// Sends again what is lost (NextSeg () rule 1 of RFC 6675), as far as the window allows.
+    /// Sends again what is lost, as far as the window allows (NextSeg () of RFC 6675 section 4).
     #[cold]
     fn poll_retransmission(
         &mut self,
@@ -335,30 +337,65 @@ impl Connection {
         ranges: &mut RangePool,
     ) -> Option<TxSegment> {
         debug_assert!(self.phase != Phase::Open);
-        let Some(lost) = self.next_lost(ranges) else {
-            self.flags.clear(Flags::RETRANSMIT_NOW.or(Flags::LOST_LEFT));
-            return None;
-        };
         let mss = u64::from(self.mss);
         let room = u64::from(self.window.cwnd.saturating_sub(self.in_flight()));
         let must = self.flags.any(Flags::RETRANSMIT_NOW);
+        self.flags.clear(Flags::RETRANSMIT_NOW);
         if room < mss && !must {
             return None;
         }
-        // A window that has shrunk: the first segment is sent again even so (RFC 9293 section 3.8.6, SHLD-16).
-        let window_end = self.snd_una + u64::from(self.snd_wnd);
-        if lost.start != self.snd_una && lost.start >= window_end {
-            self.flags.clear(Flags::RETRANSMIT_NOW.or(Flags::LOST_LEFT));
+        // Rule 1.
+        if let Some(lost) = self.next_lost(ranges)
+            && self.may_retransmit(lost)
+        {
+            let limit = room.min(u64::from(tx.max_segments_bytes)).max(mss);
+            let mut len = lost.len().min(limit);
+            if len > mss {
+                len -= len % mss;
+            }
+            let range = Range::new(lost.start, lost.start + len);
+            self.cold.high_rxt = range.end;
+            return Some(self.retransmit(now, range));
+        }
+        // Rule 2: new data.
+        if self.sendable::<true>(0).is_ok() {
             return None;
         }
-        let limit = room.min(u64::from(tx.max_segments_bytes)).max(mss);
-        let mut len = lost.len().min(limit);
-        if len > mss {
-            len -= len % mss;
+        self.poll_last_resort(now, room, ranges)
+    }
+
+    /// Rules 3 and 4 of NextSeg (): there is nothing better to do with what the window allows.
+    fn poll_last_resort(
+        &mut self,
+        now: Instant,
+        room: u64,
+        ranges: &RangePool,
+    ) -> Option<TxSegment> {
+        let mss = u64::from(self.mss);
+        if self.phase == Phase::Recovery && room >= mss {
+            if let Some(suspect) = self.next_suspect(ranges)
+                && self.may_retransmit(suspect)
+            {
+                let end = suspect.end.min(suspect.start + mss);
+                self.cold.high_rxt = end;
+                return Some(self.retransmit(now, Range::new(suspect.start, end)));
+            }
+            if let Some(rescue) = self.rescue(ranges)
+                && self.may_retransmit(rescue)
+            {
+                // "HighRxt MUST NOT be updated"
+                self.cold.rescue_rxt = self.cold.recover;
+                return Some(self.retransmit(now, rescue));
+            }
         }
-        let range = Range::new(lost.start, lost.start + len);
-        self.flags.clear(Flags::RETRANSMIT_NOW);
-        Some(self.retransmit(now, range))
+        self.flags.clear(Flags::LOST_LEFT);
+        None
+    }
+
+    /// Whether the peer's window still covers it. A window that has shrunk: the first segment is sent again even so (RFC 9293
+    /// section 3.8.6, SHLD-16).
+    fn may_retransmit(&self, range: Range) -> bool {
+        range.start == self.snd_una || range.start < self.snd_una + u64::from(self.snd_wnd)
     }
 
     fn retransmit(&mut self, now: Instant, range: Range) -> TxSegment {

@@ -1,7 +1,7 @@
 //! The receive window: what is advertised, when, and how large it should be.
 
 use serde::{Deserialize, Serialize};
-use sidecore_wire::UnscaledWindow;
+use sidecore_wire::{TcpHeader, UnscaledWindow};
 
 use crate::Connection;
 use crate::flags::Flags;
@@ -12,8 +12,10 @@ use crate::types::State;
 const MIN_WINDOW_HINT: u32 = 64 * 1024;
 /// The largest: that of the largest window scale.
 const MAX_WINDOW_HINT: u32 = 1 << 30;
-/// The least time over which arrival is measured (1 ms): round trips below it say more about scheduling.
-const MIN_AUTOTUNE_US: u32 = 1_000;
+/// The least time over which arrival is measured: round trips below it say more about scheduling.
+const MIN_AUTOTUNE_US: u32 = 250;
+/// A longer echo is no round trip.
+const MAX_ROUND_TRIP_MS: u32 = 10_000;
 
 /// Dynamic right-sizing: a window of twice what arrives in a round trip lets the peer's congestion window double
 /// (Fisk and Feng, "Dynamic Right-Sizing in TCP"; what Linux does in `tcp_rcv_space_adjust`).
@@ -22,6 +24,8 @@ pub(crate) struct Autotune {
     /// When the current round trip began, and RCV.NXT then.
     pub(crate) started: Instant,
     pub(crate) offset: u64,
+    /// The round-trip time as the receiver sees it, in microseconds; 0: not known, or below a millisecond.
+    pub(crate) round_trip_us: u32,
     /// The answer so far, in bytes.
     pub(crate) hint: u32,
 }
@@ -31,6 +35,7 @@ impl Default for Autotune {
         Self {
             started: Instant::ZERO,
             offset: 0,
+            round_trip_us: 0,
             hint: MIN_WINDOW_HINT,
         }
     }
@@ -119,20 +124,58 @@ impl Connection {
 
     /// In-order data arrived, enough of it to ask for an ACK.
     #[inline(never)]
-    pub(crate) fn autotune(&mut self, now: Instant) {
+    pub(crate) fn autotune(&mut self, now: Instant, header: &TcpHeader) {
+        let with_timestamps = self.flags.any(Flags::TIMESTAMPS);
+        if let Some(timestamps) = header.options.timestamps
+            && with_timestamps
+        {
+            let elapsed_ms = self.timestamp(now).wrapping_sub(timestamps.echo);
+            self.cold.autotune.round_trip(elapsed_ms);
+        }
+        let window = self.rcv_adv.saturating_sub(self.rcv_nxt);
         let tune = &mut self.cold.autotune;
-        let round_trip = self.rtt.srtt_us().max(MIN_AUTOTUNE_US);
+        let round_trip = self
+            .rtt
+            .srtt_us()
+            .max(tune.round_trip_us)
+            .max(MIN_AUTOTUNE_US);
         let elapsed = now.micros_since(tune.started, u32::MAX);
-        if elapsed < round_trip {
+        let arrived = self.rcv_nxt.saturating_sub(tune.offset);
+        // Without timestamps, the round-trip time of what the peer sends is not known; that it uses up the window is.
+        let window_used = arrived >= window / 2;
+        let long_enough = with_timestamps || window_used || elapsed >= round_trip.saturating_mul(4);
+        if elapsed < round_trip || !long_enough {
             return;
         }
-        let arrived = self.rcv_nxt.saturating_sub(tune.offset);
-        // An idle time is no measure of the peer's rate.
-        if elapsed < round_trip.saturating_mul(2) {
-            let useful = (arrived * 2 + 16 * u64::from(self.rcv_mss)).min(MAX_WINDOW_HINT.into());
-            tune.hint = tune.hint.max(useful as u32);
-        }
+        let in_round_trip = if window_used {
+            arrived
+        } else if !with_timestamps {
+            arrived * u64::from(round_trip) / u64::from(elapsed)
+        } else if elapsed < round_trip.saturating_mul(2) {
+            arrived
+        } else {
+            // An idle time is no measure of the peer's rate.
+            0
+        };
+        let useful = (in_round_trip * 2 + 16 * u64::from(self.rcv_mss)).min(MAX_WINDOW_HINT.into());
+        tune.hint = tune.hint.max(useful as u32);
         tune.started = now;
         tune.offset = self.rcv_nxt;
+    }
+}
+
+impl Autotune {
+    /// How long ago the ACK was sent that let the peer send this: its round-trip time as the receiver sees it. An idle peer
+    /// makes it long, so that it follows downwards at once and upwards slowly.
+    fn round_trip(&mut self, elapsed_ms: u32) {
+        if elapsed_ms > MAX_ROUND_TRIP_MS {
+            return;
+        }
+        let sample = elapsed_ms * 1_000;
+        if sample < self.round_trip_us || self.round_trip_us == 0 {
+            self.round_trip_us = sample;
+        } else {
+            self.round_trip_us += (sample - self.round_trip_us) / 8;
+        }
     }
 }

@@ -373,3 +373,26 @@ fn closing_with_unsent_data_sends_it_first() {
     assert_eq!(t.state(), State::FinWait2);
     assert_eq!(t.connection.send_una(), 25_000);
 }
+
+#[test]
+fn a_fin_that_contradicts_data_is_none() {
+    let mut t = Script::established();
+    t.recv(data(50, 250));
+    assert!(!t.recv(fin(100)).fin);
+    let outcome = t.recv(data(0, 50));
+    assert!(!outcome.fin);
+    assert_eq!(t.connection.receive_next(), 300);
+    assert!(t.recv(fin(300)).fin);
+}
+
+#[test]
+fn a_duplicate_may_bring_the_fin() {
+    let mut t = Script::established();
+    t.recv(data(100, 100));
+    t.recv(data(100, 100).fin());
+    assert!(t.recv(data(0, 100)).fin);
+    let mut t = Script::established();
+    t.recv(data(0, 100));
+    assert!(t.recv(data(0, 100).fin()).fin);
+    t.sends([ack(101)]);
+}

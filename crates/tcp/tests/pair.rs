@@ -71,7 +71,11 @@ fn many_seeds() {
         .and_then(|s| s.parse().ok())
         .unwrap_or(0);
     for seed in from..from + n {
+        let start = std::time::Instant::now();
         random_pair(seed);
+        if start.elapsed() > Duration::from_millis(200) {
+            eprintln!("seed {seed} took {:?}", start.elapsed());
+        }
     }
 }
 

@@ -403,3 +403,53 @@ fn recovery_then_timeout_then_everything_arrives() {
     assert_eq!(t.connection.info().in_flight, 0);
     assert!(t.connection.wants_transmit());
 }
+
+#[test]
+fn nothing_left_to_send_so_the_suspects_go_out() {
+    // NextSeg () rules 3 and 4 of RFC 6675.
+    let mut t = Script::with_sack();
+    t.tx.max_segments_bytes = 65_000;
+    t.write(10_000);
+    t.sends([data(0, 10_000)]);
+    // 0 is lost; 7000 is suspect, as only one segment lies above it; 9000 may be.
+    t.recv(ack(0).sack(&[(1000, 7000)]));
+    t.sends([data(0, 1000), data(9000, 1000)]);
+    t.recv(ack(0).sack(&[(8000, 9000), (1000, 7000)]));
+    t.sends([data(7000, 1000)]);
+    assert_eq!(t.connection.info().recoveries, 1);
+    // Once only.
+    t.recv(ack(7000).sack(&[(8000, 9000)]));
+    t.sends([]);
+    t.recv(ack(9000));
+    t.sends([]);
+    t.recv(ack(10_000));
+    t.no_timer();
+}
+
+#[test]
+fn another_loss_after_progress_halves_again() {
+    let mut t = ten_out(Script::established());
+    t.fire();
+    t.sends([data(0, 1000)]);
+    assert_eq!(t.connection.info().ssthresh, 5000);
+    t.recv(ack(1000));
+    t.sends([data(1000, 1000), data(2000, 1000)]);
+    t.fire();
+    t.sends([data(1000, 1000)]);
+    assert_eq!(t.connection.info().ssthresh, 4500);
+    t.fire();
+    t.sends([data(1000, 1000)]);
+    assert_eq!(t.connection.info().ssthresh, 4500);
+}
+
+#[test]
+fn data_behind_a_hole_measures_no_round_trip() {
+    let mut t = ten_out(Script::with_sack());
+    t.pass(ms(1));
+    t.recv(ack(0).sack(&[(1000, 8000)]));
+    t.sends([data(0, 1000), data(10_000, 1000), data(11_000, 1000)]);
+    t.pass(ms(150));
+    t.recv(ack(12_000));
+    // What the handshake measured.
+    assert_eq!(t.connection.info().srtt_us, 1);
+}

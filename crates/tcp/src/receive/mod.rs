@@ -158,7 +158,7 @@ impl Connection {
                 in_order: true,
             });
             self.rcv_nxt += u64::from(payload_len);
-            self.in_order_data_arrived(now, payload_len);
+            self.in_order_data_arrived(now, header, payload_len);
         }
         outcome
     }

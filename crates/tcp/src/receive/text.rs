@@ -1,6 +1,6 @@
 //! The segment's text and FIN: what is in order, what is held out of order, when it is acknowledged.
 
-use sidecore_wire::TcpFlags;
+use sidecore_wire::{TcpFlags, TcpHeader};
 
 use super::{Arrival, Step};
 use crate::Connection;
@@ -17,7 +17,12 @@ const QUICK_ACK_MS: u16 = 1;
 impl Connection {
     /// In-order payload arrived and RCV.NXT has moved past it: an ACK now, or later (RFC 9293 section 3.8.6.3).
     #[inline]
-    pub(super) fn in_order_data_arrived(&mut self, now: Instant, payload_len: u32) {
+    pub(super) fn in_order_data_arrived(
+        &mut self,
+        now: Instant,
+        header: &TcpHeader,
+        payload_len: u32,
+    ) {
         if payload_len > u32::from(self.rcv_mss) {
             self.learn_receive_mss(payload_len);
         }
@@ -25,7 +30,7 @@ impl Connection {
         // "in a stream of full-sized segments there SHOULD be an ACK for at least every second segment"
         if unacked >= 2 * u64::from(self.rcv_mss) || self.delayed_ack_ms == 0 {
             self.flags.set(Flags::ACK_NOW);
-            self.autotune(now);
+            self.autotune(now, header);
         } else if self.ack_at == Instant::NEVER {
             let mut delay = self.delayed_ack_ms;
             if self.quick_acks > 0 {
@@ -135,7 +140,7 @@ impl Connection {
             // Its start arrived before.
             self.report_duplicate(arrival.seq, taken.start as i64);
         }
-        self.in_order_data_arrived(arrival.now, arrival.payload_len);
+        self.in_order_data_arrived(arrival.now, arrival.header, arrival.payload_len);
         arrival.outcome.accept = Some(RxRange {
             payload_offset: (stored.start as i64 - arrival.seq) as u32,
             len: stored.len() as u32,
@@ -170,7 +175,9 @@ impl Connection {
         let Some(stored) = self.cold.out_of_order.trim(ranges, taken) else {
             // RFC 2883 section 4.2.1: a duplicate above the cumulative ACK.
             self.report_duplicate(taken.start as i64, taken.end as i64);
-            return arrival.drop_because(DropReason::Duplicate);
+            arrival.outcome.dropped = Some(DropReason::Duplicate);
+            // It may bring a FIN that is new.
+            return Step::Continue(());
         };
         if !arrival.out_of_order_room {
             return arrival.drop_because(DropReason::NoRoom);
@@ -197,7 +204,7 @@ impl Connection {
         ranges: &mut RangePool,
     ) -> Step {
         if arrival.has(TcpFlags::FIN) {
-            self.note_fin(arrival);
+            self.note_fin(arrival, ranges);
         }
         // It may also be an earlier FIN that is in order now.
         if self.cold.rcv_fin == self.rcv_nxt && !self.flags.any(Flags::FIN_RECEIVED) {
@@ -207,7 +214,7 @@ impl Connection {
     }
 
     /// Remembers where the peer's stream ends. The first FIN counts; one that contradicts data is not one.
-    fn note_fin(&mut self, arrival: &Arrival<'_>) {
+    fn note_fin(&mut self, arrival: &Arrival<'_>, ranges: &RangePool) {
         // At once in any case: for a FIN in order, out of order, or again.
         self.flags.set(Flags::ACK_NOW);
         let offset = arrival.payload_end();
@@ -218,7 +225,9 @@ impl Connection {
             }
             return;
         }
-        let in_window = offset >= self.rcv_nxt as i64 && offset <= self.rcv_adv as i64;
+        let held = self.cold.out_of_order.last(ranges);
+        let earliest = held.map_or(self.rcv_nxt, |last| last.end);
+        let in_window = offset >= earliest as i64 && offset <= self.rcv_adv as i64;
         if in_window && self.cold.rcv_fin == NO_OFFSET {
             self.cold.rcv_fin = offset as u64;
             self.flags.set(Flags::FIN_KNOWN);
