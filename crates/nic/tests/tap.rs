@@ -26,6 +26,15 @@ fn udp_both_ways(mode: TapIo, napi: bool, count_arrivals: bool) {
     })
     .unwrap();
     assert_eq!(tap.caps().mac, OUR_MAC);
+    let link = std::process::Command::new("ip")
+        .args(["link", "show", tap.name()])
+        .output();
+    if let Ok(link) = link.map(|output| String::from_utf8(output.stdout).unwrap()) {
+        assert!(
+            link.contains("mtu 1500") && link.contains("qlen 10000"),
+            "{link}"
+        );
+    }
     let socket = UdpSocket::bind((HOST, 0)).unwrap();
     socket
         .set_read_timeout(Some(Duration::from_secs(2)))

@@ -245,7 +245,9 @@ impl Queue {
                     *taken = count;
                 }
             }
-            Self::Guessed { next } => *next = (read * 2).clamp(1, BURST),
+            Self::Guessed { next } => {
+                *next = if empty { read } else { read * 2 }.clamp(1, BURST);
+            }
         }
     }
 

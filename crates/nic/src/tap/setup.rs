@@ -160,11 +160,59 @@ fn configure(config: &TapConfig, queue: &TapQueue) -> io::Result<()> {
     let interface = Interface::open(queue.name())?;
     let index = interface.index()?;
     interface.set_mtu(config.mtu.into())?;
-    interface.set_txqueuelen(config.queue_len)?;
+    set_queue_len(index, config.queue_len)?;
     for (address, prefix) in &config.host_addresses {
         netlink::add_address(index, *address, *prefix)?;
     }
     interface.set_up(true)
+}
+
+/// Sets the length of the queue to us by route-netlink (`RTM_NEWLINK` with `IFLA_TXQLEN`, rtnetlink(7)): the ioctl of that
+/// purpose is refused in a user namespace.
+fn set_queue_len(index: u32, frames: u32) -> io::Result<()> {
+    use rustix::net::{
+        AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, send, socket_with,
+    };
+    const LEN: u32 = 16 + 16 + 8;
+    const NEW_LINK: u32 = 16;
+    const REQUEST_ACK: u32 = 1 | 4;
+    const QUEUE_LEN: u32 = 13;
+    let words = [
+        // struct nlmsghdr: length, type and flags, sequence, port.
+        LEN.to_ne_bytes(),
+        halves(NEW_LINK, REQUEST_ACK),
+        1u32.to_ne_bytes(),
+        [0; 4],
+        // struct ifinfomsg: family, type, index, flags, change.
+        [0; 4],
+        index.to_ne_bytes(),
+        [0; 4],
+        [0; 4],
+        // struct rtattr: length and type; value.
+        halves(8, QUEUE_LEN),
+        frames.to_ne_bytes(),
+    ];
+    let socket = socket_with(
+        AddressFamily::NETLINK,
+        SocketType::RAW,
+        SocketFlags::CLOEXEC,
+        None, // 0: NETLINK_ROUTE
+    )?;
+    send(&socket, words.as_flattened(), SendFlags::empty())?;
+    let mut answer = [0; 256];
+    recv(&socket, &mut answer, RecvFlags::empty())?;
+    // struct nlmsgerr behind the header: 0 or a negative error.
+    match i32::from_ne_bytes([answer[16], answer[17], answer[18], answer[19]]) {
+        0 => Ok(()),
+        code => Err(io::Error::from_raw_os_error(code.wrapping_neg())),
+    }
+}
+
+/// Two 16-bit fields.
+fn halves(first: u32, second: u32) -> [u8; 4] {
+    let [a, b] = (first as u16).to_ne_bytes();
+    let [c, d] = (second as u16).to_ne_bytes();
+    [a, b, c, d]
 }
 
 /// Runs `work` in the namespace, on a thread of its own; without a namespace, here.
