@@ -128,6 +128,31 @@ impl TransmitQueue {
         Some(node)
     }
 
+    /// Whether `len` bytes from stream offset `start` are queued; puts the cursor to where they begin.
+    pub(crate) fn seek(&mut self, pool: &ListPool<TxDescriptor>, start: u64, len: u32) -> bool {
+        let Some(head) = self.list.head() else {
+            return false;
+        };
+        if pool.get(head).start > start || start + u64::from(len) > self.end {
+            return false;
+        }
+        let mut node = match self.cursor {
+            Some(node) if pool.get(node).start <= start => node,
+            _ => head,
+        };
+        loop {
+            let descriptor = pool.get(node);
+            if start < descriptor.start + u64::from(descriptor.len) {
+                self.cursor = Some(node);
+                return true;
+            }
+            let Some(next) = pool.next(node) else {
+                return false;
+            };
+            node = next;
+        }
+    }
+
     /// Remembers where a gather ended.
     #[inline]
     pub(crate) fn set_cursor(&mut self, node: u32) {
@@ -173,6 +198,10 @@ mod tests {
             pieces(&q, &pool, 990, 30),
             Some(vec![(a, 990, 10), (b, 0, 10), (c, 0, 10)])
         );
+        assert!(q.seek(&pool, 1005, 20) && q.seek(&pool, 0, 6010));
+        assert!(!q.seek(&pool, 6000, 11) && !q.seek(&pool, 6010, 1));
+        assert!(q.seek(&pool, 5000, 10), "forward from the head");
+        assert_eq!(pieces(&q, &pool, 5000, 5), Some(vec![(c, 3990, 5)]));
         let node = q.gather(&pool, 990, 30, |_, _, _| true).unwrap();
         q.set_cursor(node);
         assert_eq!(pieces(&q, &pool, 1020, 5), Some(vec![(c, 10, 5)]));
@@ -188,6 +217,7 @@ mod tests {
             Some((7, true))
         );
         assert!(q.pop_acknowledged(&mut pool).is_none());
+        assert!(!q.seek(&pool, 999, 10) && q.seek(&pool, 1000, 10));
         assert_eq!(
             pieces(&q, &pool, 999, 5),
             None,

@@ -59,6 +59,14 @@ impl Tables {
         }
     }
 
+    /// Whether a range of a DTI's stream is still queued. If so, the next walk over it begins where it does.
+    #[inline]
+    pub(crate) fn seek(&mut self, range: StreamRange) -> bool {
+        self.dtis
+            .at_epoch_mut(range.slot, range.epoch)
+            .is_some_and(|dti| dti.tx.seek(&self.tx, range.start, range.len))
+    }
+
     /// Calls `each` for the pieces of a range of a DTI's stream; false when part of it is gone.
     #[inline]
     pub(crate) fn stream_pieces<'a>(
