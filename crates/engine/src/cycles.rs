@@ -95,14 +95,15 @@ impl Stopwatch {
     #[inline]
     pub(crate) fn finish(self, counters: &mut LoopCounters, productive: bool) {
         counters.turns += 1;
+        let cycles = sidecore_sys::clock::cycles().wrapping_sub(self.first);
         if productive {
             counters.productive_turns += 1;
-            counters.productive_cycles += self.last.wrapping_sub(self.first);
+            counters.productive_cycles += cycles;
             for (total, bin) in counters.bins.iter_mut().zip(self.bins) {
                 *total += bin;
             }
         } else {
-            counters.polling_cycles += self.last.wrapping_sub(self.first);
+            counters.polling_cycles += cycles;
         }
     }
 }

@@ -205,7 +205,7 @@ impl Engine {
                 len: 0,
             };
             let payload = frame.payload.unwrap_or(none);
-            if payload.len > 0 && self.tables.stream_pieces(payload, |_| true).is_none() {
+            if payload.len > 0 && !self.tables.seek(payload) {
                 self.tables.counters.loopback_stale += 1;
                 continue;
             }
@@ -290,6 +290,9 @@ impl Engine {
                 break;
             };
             ual.counters.commands += 1;
+            if self.inbox.has_new_mail() {
+                self.take_regions(now);
+            }
             let mut cx = Context {
                 tables: &mut self.tables,
                 stack: &mut self.stack,

@@ -8,13 +8,16 @@ use std::time::Duration;
 use crate::commands::{Context, socket};
 use crate::config::DeathPolicy;
 use crate::cycles::{Bin, Stopwatch};
-use crate::dti::Role;
+use crate::dti::{Dti, Role, flag};
 use crate::engine::Engine;
 use crate::mailbox::Message;
 use crate::ual::{NewUal, Ual};
 
 /// How often slow things are looked at: vanished memory, captures, UALs that can be forgotten.
 const CHORES: Duration = Duration::from_millis(10);
+
+/// Transmissions at the end of a shut-down, each of at most the budget's frames.
+const LAST_FLUSHES: usize = 4096;
 
 impl Engine {
     pub(crate) fn take_mail(&mut self, now: Instant, watch: &mut Stopwatch) -> usize {
@@ -39,6 +42,21 @@ impl Engine {
             watch.lap(Bin::Agent);
         }
         taken
+    }
+
+    /// Between doorbells: an application that was told its region's id may have used it in a command before the turn's mail
+    /// was read again. Takes in regions; all else waits for its time.
+    #[cold]
+    pub(crate) fn take_regions(&mut self, now: Instant) {
+        self.inbox.clear_flag();
+        while let Some(message) = self.inbox.take_new() {
+            match message {
+                Message::Region { ual, .. } if self.ual_slots.contains_key(&ual) => {
+                    self.handle(now, message);
+                }
+                _ => self.inbox.defer(message),
+            }
+        }
     }
 
     fn handle(&mut self, now: Instant, message: Message) {
@@ -77,6 +95,9 @@ impl Engine {
                     .get(&ual)
                     .and_then(|slot| self.tables.ual(*slot))
                 {
+                    // An event may have come between the application's announcement and this message: its wake-up had no
+                    // socket to go to. One byte too many does no harm.
+                    waker.wake();
                     ual.control.set_wait_socket(cell, waker);
                 }
             }
@@ -114,26 +135,30 @@ impl Engine {
             return;
         };
         let death = self.tables.policy.death;
-        // Commands that it posted before it died count: data that it sent is data that it sent.
-        self.drain_before_death(now, slot);
-        if let Some(ual) = self.tables.ual(slot) {
-            ual.gone = true;
-            ual.overflow.iter_mut().for_each(|queue| queue.clear());
-            ual.overflowing = 0;
-            // Whoever sleeps there sees that the engine has closed its side.
-            ual.control.wake_all();
-        } else {
+        let Some(ual) = self.tables.ual(slot) else {
             return;
+        };
+        // First of all, so that full event queues keep nothing back.
+        ual.gone = true;
+        ual.overflow.iter_mut().for_each(|queue| queue.clear());
+        ual.overflowing = 0;
+        // Whoever sleeps there sees that the engine has closed its side.
+        ual.control.wake_all();
+        self.idle.unwatch(&ual.sleeper);
+        if !ual.condemned {
+            // Commands that it posted before it died count: data that it sent is data that it sent.
+            self.drain_before_death(now, slot);
         }
-        if let Some(ual) = self.tables.ual(slot) {
-            self.idle.unwatch(&ual.sleeper);
-        }
-        self.end_dtis(now, slot, death == DeathPolicy::Reset);
+        self.end_dtis(now, slot, |dti| {
+            // What it had closed itself ends as every closed connection does.
+            let closed = dti.has(flag::CLOSE);
+            death == DeathPolicy::Reset && !closed || !matches!(dti.role, Role::Connected(_))
+        });
         self.forget_gone();
     }
 
-    /// Closes or resets all DTIs of a UAL.
-    fn end_dtis(&mut self, now: Instant, ual: u32, reset: bool) {
+    /// Closes all DTIs of a UAL, or resets those that `reset` says.
+    fn end_dtis(&mut self, now: Instant, ual: u32, reset: impl Fn(&Dti) -> bool) {
         let slots = self
             .tables
             .ual(ual)
@@ -146,12 +171,7 @@ impl Engine {
                 now,
                 ual,
             };
-            let connected = cx
-                .tables
-                .dtis
-                .get(slot)
-                .is_some_and(|dti| matches!(dti.role, Role::Connected(_)));
-            if reset || !connected {
+            if cx.tables.dtis.get(slot).is_some_and(&reset) {
                 socket::abort_slot(&mut cx, slot);
             } else {
                 socket::close_slot(&mut cx, slot);
@@ -191,11 +211,19 @@ impl Engine {
             return false;
         }
         for ual in 0..self.tables.uals.len() as u32 {
-            self.end_dtis(now, ual, true);
+            self.end_dtis(now, ual, |_| true);
         }
-        // The resets leave with this last flush.
+        // The resets leave with these last flushes, and with the engine everything ends that anybody waits for.
         let mut watch = Stopwatch::start(sidecore_sys::clock::cycles());
-        self.transmit(now, &mut watch);
+        for _ in 0..LAST_FLUSHES {
+            if self.transmit(now, &mut watch) == 0 {
+                break;
+            }
+        }
+        for ual in self.tables.uals.iter_mut().flatten() {
+            ual.wake_touched();
+            ual.control.wake_all();
+        }
         self.ended = true;
         true
     }
@@ -228,7 +256,8 @@ impl Engine {
     /// Forgets UALs whose last DTI has ended; their memory is unmapped here, when no frame refers to it.
     fn forget_gone(&mut self) {
         use sidecore_nic::Nic;
-        if self.nic.in_flight() || self.loopback.len() > 0 {
+        // Frames of the loopback name DTIs that are no more; they refer to no memory.
+        if self.nic.in_flight() {
             return;
         }
         for place in &mut self.tables.uals {

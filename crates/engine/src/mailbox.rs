@@ -1,5 +1,6 @@
 //! Messages between agent and engine thread: rare, so an ordinary channel, and one flag that the loop looks at each turn.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -55,6 +56,8 @@ impl Mailbox {
 /// The engine's end.
 pub(crate) struct Inbox {
     receiver: Receiver<Message>,
+    /// Messages that were taken out too early, oldest first.
+    deferred: VecDeque<Message>,
     flag: Arc<AtomicBool>,
     pub(crate) sleeper: Sleeper,
     /// Regions whose ids may be used again: UAL and region.
@@ -79,6 +82,7 @@ pub(crate) fn pair() -> std::io::Result<(Mailbox, Inbox, RegionsGone)> {
         mailbox,
         Inbox {
             receiver,
+            deferred: VecDeque::new(),
             flag,
             sleeper,
             regions_gone: gone_sender,
@@ -91,16 +95,33 @@ impl Inbox {
     /// Whether something may be there: one load of a line that hardly ever changes.
     #[inline]
     pub(crate) fn may_have_mail(&self) -> bool {
+        self.has_new_mail() || !self.deferred.is_empty()
+    }
+
+    /// Whether something came since [`Self::clear_flag`].
+    #[inline]
+    pub(crate) fn has_new_mail(&self) -> bool {
         self.flag.load(Ordering::Acquire)
+    }
+
+    /// Keeps a message for the next [`Self::take`] but those before it.
+    pub(crate) fn defer(&mut self, message: Message) {
+        self.deferred.push_back(message);
     }
 
     /// Begins taking messages: what is sent from here on sets the flag again.
     pub(crate) fn clear_flag(&self) {
-        self.flag.store(false, Ordering::SeqCst);
+        // An exchange, to see what was sent before the flag that is taken away here.
+        self.flag.swap(false, Ordering::AcqRel);
     }
 
     /// The next message.
-    pub(crate) fn take(&self) -> Option<Message> {
+    pub(crate) fn take(&mut self) -> Option<Message> {
+        self.deferred.pop_front().or_else(|| self.take_new())
+    }
+
+    /// The next message that was not deferred.
+    pub(crate) fn take_new(&mut self) -> Option<Message> {
         self.receiver.try_recv().ok()
     }
 }
