@@ -122,8 +122,12 @@ impl Engine {
                 .uals
                 .iter_mut()
                 .flatten()
-                .all(|ual| ual.gone || ual.condemned || !ual.has_commands());
-        quiet && self.loopback.len() == 0 && !self.stack.has_work() && self.tables.dirty.is_empty()
+                .all(|ual| ual.is_quiet());
+        quiet
+            && self.loopback.len() == 0
+            && !self.stack.has_work()
+            && self.tables.dirty.is_empty()
+            && self.tables.datagram_senders.is_empty()
     }
 
     fn end_sleep(&mut self) {
@@ -141,7 +145,7 @@ impl Engine {
             .uals
             .iter()
             .flatten()
-            .any(|ual| ual.overflowing > 0 || !ual.stalled.is_empty() || ual.gone);
+            .any(|ual| ual.has_backlog() || (ual.gone && ual.dtis == 0));
         let mut limit = self.stack.next_timeout().map(|at| at.duration_since(now));
         if backlog || self.stopping.is_some() || self.captures.active() {
             // Full event queues are looked at again soon: applications do not ring when they have read.

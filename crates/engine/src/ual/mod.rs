@@ -69,6 +69,8 @@ pub(crate) struct Ual {
     handles: Vec<u32>,
     pub(crate) dti_limit: u32,
     pub(crate) dtis: u32,
+    /// Those of them that wait to be accepted and have no handle.
+    pub(crate) waiting: u32,
     /// Sends, receives and accepts outstanding.
     pub(crate) descriptors: u32,
     /// Events that found their queue full, by queue, in order.
@@ -105,6 +107,7 @@ impl Ual {
             handles: Vec::new(),
             dti_limit: new.dtis,
             dtis: 0,
+            waiting: 0,
             descriptors: 0,
             overflow: (0..evqs).map(|_| VecDeque::new()).collect(),
             overflowing: 0,
@@ -297,8 +300,38 @@ impl Ual {
             || self.control.lies().credits > 0
     }
 
-    /// Whether a command waits on any lane: for the last look before a sleep.
-    pub(crate) fn has_commands(&mut self) -> bool {
+    /// Whether events wait for room on a full queue.
+    pub(crate) fn has_backlog(&self) -> bool {
+        self.overflowing > 0 || !self.stalled.is_empty()
+    }
+
+    /// The last look before a sleep: whether nothing can be done for this UAL now.
+    pub(crate) fn is_quiet(&mut self) -> bool {
+        if self.gone || self.condemned {
+            return true;
+        }
+        if self.has_backlog() && !self.starve() {
+            return false;
+        }
+        // While events wait commands are not read, so that they are no reason to stay awake either.
+        self.overflowing > 0 || !self.has_commands()
+    }
+
+    /// Asks to be woken when a full queue has room again. False when none is full any more.
+    fn starve(&mut self) -> bool {
+        let mut full = false;
+        for evq in 0..self.overflow.len() {
+            let is_full = self.control.evq(evq).is_some_and(|lane| lane.free() == 0);
+            if is_full {
+                // Room that came meanwhile is found after the sleep's time limit at the latest.
+                full |= self.control.starve(evq);
+            }
+        }
+        full
+    }
+
+    /// Whether a command waits on any lane.
+    fn has_commands(&mut self) -> bool {
         (0..self.geometry.lanes as usize).any(|lane| {
             self.control
                 .lane(lane)
