@@ -75,7 +75,17 @@ pub(crate) fn execute(cx: &mut Context<'_>, entry: &Entry) {
 }
 
 fn answer(cx: &mut Context<'_>, command: &Command, status: Status, body: [u64; 5]) {
-    let evq = evq_for(cx, command, false);
+    let creates = matches!(
+        command.operation,
+        Operation::CreateStream | Operation::CreateDatagram
+    );
+    let evq = if creates && command.evq == EVQ_OF_DTI {
+        // There is no such DTI: to the queue that would have been its own.
+        let named = command.body[0] as u16;
+        cx.tables.ual(cx.ual).map_or(0, |ual| ual.clamp_evq(named))
+    } else {
+        evq_for(cx, command, false)
+    };
     let mut event = Event::new(EventKind::Completion, command.dti, command.cookie, status);
     event.body = body;
     let event = completion_of(event, command.operation);

@@ -42,7 +42,7 @@ fn create_with(cx: &mut Context<'_>, command: &Command, role: Role, extra: u16) 
     let rx_evq = ual.clamp_evq(command.body[0] as u16);
     let tx_evq = ual.clamp_evq((command.body[0] >> 16) as u16);
     let handle = command.dti;
-    match cx.tables.create(ual_slot, |epoch| {
+    match cx.tables.create(ual_slot, true, |epoch| {
         Dti::new(ual_slot, handle, rx_evq, tx_evq, role, epoch)
     }) {
         Ok(slot) => {
@@ -310,11 +310,14 @@ pub(super) fn shutdown(cx: &mut Context<'_>, command: &Command) -> Done {
     }
     let mut done = Done::Quiet;
     if how & direction::WRITE != 0 {
-        dti.flags |= flag::SHUTDOWN;
         if command.flags & flags::NOTIFY != 0 {
+            if dti.end_cookie.is_some() {
+                return Status::WrongState.into();
+            }
             dti.end_cookie = Some((command.cookie, evq));
             done = Done::Later;
         }
+        dti.flags |= flag::SHUTDOWN;
         cx.tables.mark_dirty(slot);
     }
     if how & direction::READ != 0 {
@@ -471,6 +474,12 @@ pub(super) fn cancel(cx: &mut Context<'_>, command: &Command) -> Done {
         _ => None,
     });
     if let Some(conn) = connecting {
+        let tx_evq = tables.dtis.get_mut(slot).map_or(0, |dti| {
+            dti.role = Role::Connected(conn);
+            dti.tx_evq
+        });
+        let event = Event::new(EventKind::Connected, handle, cookie, Status::Cancelled);
+        tables.emit(ual, tx_evq, &event);
         cx.stack.abort(conn);
         cx.tables
             .connection_over(slot, sidecore_tcp::CloseReason::Aborted);

@@ -16,6 +16,10 @@ impl Tables {
             return;
         };
         dti.tx.una = una;
+        if dti.end_cookie.is_some() && una == dti.tx.end {
+            // Perhaps the FIN as well: the stack is asked at the end of the turn.
+            self.mark_dirty(slot);
+        }
         self.reap(slot);
     }
 
@@ -65,12 +69,16 @@ impl Tables {
             let Some(dti) = self.dtis.get_mut(slot) else {
                 return;
             };
-            let (ual, handle) = (dti.ual, dti.handle);
+            let (ual, handle, una) = (dti.ual, dti.handle, dti.tx.una);
             let Some(descriptor) = dti.tx.pop(&mut self.tx) else {
                 return;
             };
             if descriptor.notify {
-                let event = Event::new(EventKind::Sent, handle, descriptor.cookie, status);
+                // What was acknowledged, and only found its event queue full, was sent all the same.
+                let done = descriptor.start + u64::from(descriptor.len) <= una;
+                let status = if done { Status::Ok } else { status };
+                let mut event = Event::new(EventKind::Sent, handle, descriptor.cookie, status);
+                event.body[0] = una;
                 self.emit(ual, descriptor.evq, &event);
             }
             self.release_descriptor(slot, ual, &descriptor);

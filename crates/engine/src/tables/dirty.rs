@@ -1,5 +1,6 @@
 //! What applications did reaches the stack: once a turn for each DTI, however many commands touched it.
 
+use sidecore_abi::Status;
 use sidecore_stack::{ConnId, Stack};
 
 use super::Tables;
@@ -18,6 +19,8 @@ impl Tables {
         for slot in dirty.drain(..) {
             self.tell_one(stack, slot);
         }
+        // Telling may have marked others (a connection that ends lets go of chunks): they must not be forgotten.
+        dirty.append(&mut self.dirty);
         self.dirty = dirty;
     }
 
@@ -42,9 +45,15 @@ impl Tables {
             dti.flags |= flag::SHUTDOWN_TOLD;
             stack.shutdown_send(conn);
         }
-        if dti.has(flag::CLOSE) && !dti.has(flag::CLOSE_TOLD) {
+        // In SYN-SENT TCP forgets the connection at once (RFC 9293 section 3.10.4); but data was queued first, which "Close"
+        // promises to send: it waits for the handshake.
+        let wait = matches!(dti.role, Role::Connecting { .. }) && dti.tx.end > 0;
+        if dti.has(flag::CLOSE) && !dti.has(flag::CLOSE_TOLD) && !wait {
             dti.flags |= flag::CLOSE_TOLD;
             stack.close(conn);
+        }
+        if dti.end_cookie.is_some() && stack.connection(conn).is_some_and(|c| c.fin_acked()) {
+            self.complete_shutdown(slot, Status::Ok);
         }
         self.tell_window(stack, slot, conn);
     }

@@ -30,7 +30,7 @@ impl Tables {
         let role = std::mem::replace(&mut dti.role, Role::Ended);
         dti.end_status = status;
         dti.flags |= flag::OVER;
-        let (ual, handle, tx_evq, end) = (dti.ual, dti.handle, dti.tx_evq, dti.end_cookie.take());
+        let (ual, handle, tx_evq) = (dti.ual, dti.handle, dti.tx_evq);
         if let Role::Connecting { cookie, .. } = role {
             let status = if status == Status::Ok {
                 Status::Aborted
@@ -43,14 +43,7 @@ impl Tables {
                 &Event::new(EventKind::Connected, handle, cookie, status),
             );
         }
-        if let Some((cookie, evq)) = end {
-            let event = Event::new(EventKind::Completion, handle, cookie, status);
-            self.emit(
-                ual,
-                evq,
-                &super::completion_of(event, sidecore_abi::Operation::Shutdown),
-            );
-        }
+        self.complete_shutdown(slot, status);
         self.reap(slot);
         self.cancel_sends(
             slot,
@@ -65,6 +58,23 @@ impl Tables {
             self.drop_out_of_order(slot);
         }
         self.deliver(slot);
+    }
+
+    /// Answers the Shutdown that asked when its FIN was acknowledged, if one did.
+    pub(crate) fn complete_shutdown(&mut self, slot: u32, status: Status) {
+        let Some(dti) = self.dtis.get_mut(slot) else {
+            return;
+        };
+        let Some((cookie, evq)) = dti.end_cookie.take() else {
+            return;
+        };
+        let (ual, handle) = (dti.ual, dti.handle);
+        let event = Event::new(EventKind::Completion, handle, cookie, status);
+        self.emit(
+            ual,
+            evq,
+            &super::completion_of(event, sidecore_abi::Operation::Shutdown),
+        );
     }
 
     /// Everything received was delivered: the last word.
@@ -85,6 +95,7 @@ impl Tables {
                 true,
             );
         }
+        self.complete_shutdown(slot, Status::Cancelled);
         let Some(dti) = self.dtis.get_mut(slot) else {
             return;
         };

@@ -45,6 +45,14 @@ impl Tables {
             if let Some(child) = self.usable_child(ual, accept.child) {
                 return Some((child, accept));
             }
+            // The child was closed, connected or accepted for meanwhile: this accept is over, and says so.
+            let event = Event::new(
+                EventKind::Accepted,
+                accept.child,
+                accept.cookie,
+                Status::Cancelled,
+            );
+            self.emit(ual, accept.evq, &event);
         }
     }
 
@@ -86,7 +94,7 @@ impl Tables {
             self.counters.accept_refused += 1;
             return None;
         }
-        let made = self.create(ual, |epoch| {
+        let made = self.create(ual, false, |epoch| {
             Dti::new(ual, ANONYMOUS, evq, evq, Role::Connected(conn), epoch)
         });
         let Ok(slot) = made else {

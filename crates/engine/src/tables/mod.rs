@@ -139,28 +139,36 @@ impl Tables {
         if let Some(ual) = self.ual(dti.ual) {
             if dti.is_named() {
                 ual.unname(dti.handle);
+            } else {
+                ual.waiting = ual.waiting.saturating_sub(1);
             }
             ual.dtis = ual.dtis.saturating_sub(1);
             ual.descriptors = ual.descriptors.saturating_sub(dti.descriptors);
         }
     }
 
-    /// Makes a DTI for a UAL. `Err` says which limit it met.
+    /// Makes a DTI for a UAL, under a name of the application's or as a connection that waits to be accepted. `Err` says which
+    /// limit it met.
     pub(crate) fn create(
         &mut self,
         ual_slot: u32,
+        named: bool,
         make: impl FnOnce(u32) -> Dti,
     ) -> Result<u32, Status> {
-        let limit_reached = match self.ual(ual_slot) {
-            Some(ual) => ual.dtis >= ual.dti_limit,
-            None => return Err(Status::BadHandle),
+        let ual = self.ual(ual_slot).ok_or(Status::BadHandle)?;
+        // Each kind has the limit for itself: peers that connect must not use up the handles with which they are accepted.
+        let used = if named {
+            ual.dtis - ual.waiting
+        } else {
+            ual.waiting
         };
-        if limit_reached {
+        if used >= ual.dti_limit {
             return Err(Status::NoResources);
         }
         let slot = self.dtis.insert(make).ok_or(Status::NoResources)?;
         if let Some(ual) = self.ual(ual_slot) {
             ual.dtis += 1;
+            ual.waiting += u32::from(!named);
         }
         Ok(slot)
     }
