@@ -91,6 +91,10 @@ fn queue_extent(
         let dti = cx.tables.dtis.get_mut(slot).ok_or(Status::BadHandle)?;
         let source = Source::Region(extent.region.0, extent.offset);
         if dti.tx.push(&mut cx.tables.tx, extent.len, source, notify) {
+            if extent.len == 0 {
+                // No acknowledgement may ever come for nothing.
+                cx.tables.reap(slot);
+            }
             return Ok(());
         }
         if extent.region.0 != POOL_REGION {
@@ -201,26 +205,30 @@ fn send_list(cx: &mut Context<'_>, command: &Command, slot: u32) -> Done {
         extents.push(Extent::from_words([word(low), word(high)]));
     }
     // All or nothing: a send is never partial.
-    for extent in &extents {
-        if cx
-            .tables
-            .source(
-                cx.ual,
-                Source::Region(extent.region.0, extent.offset),
-                0,
-                extent.len,
-            )
-            .is_none()
-        {
-            return Status::BadExtent.into();
+    let Some(ual) = cx.tables.ual(cx.ual) else {
+        return Status::BadHandle.into();
+    };
+    let fine = |extent: &Extent| {
+        if extent.region.0 == POOL_REGION {
+            ual.chunks.slice(extent.offset, extent.len).is_some()
+        } else {
+            ual.regions.may_use(*extent)
         }
+    };
+    if !extents.iter().all(fine) {
+        return Status::BadExtent.into();
     }
-    let room = cx.tables.dtis.get(slot).is_some_and(|dti| {
-        dti.descriptors + count <= cx.tables.policy.descriptors_per_dti
-            && cx.tables.tx.has_room(count)
-    });
-    if !room {
+    let of_ual = ual.descriptors;
+    let (per_dti, per_ual) = (
+        cx.tables.policy.descriptors_per_dti,
+        cx.tables.policy.descriptors,
+    );
+    let of_dti = cx.tables.dtis.get(slot).map_or(0, |dti| dti.descriptors);
+    if of_dti.saturating_add(count) > per_dti {
         return Status::QueueFull.into();
+    }
+    if of_ual.saturating_add(count) > per_ual || !cx.tables.tx.has_room(count) {
+        return Status::NoResources.into();
     }
     let notify = notification(cx, command);
     for (i, extent) in extents.iter().enumerate() {

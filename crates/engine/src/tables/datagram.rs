@@ -51,7 +51,9 @@ impl Tables {
         let Some(Some(ual)) = self.uals.get_mut(ual_slot as usize) else {
             return;
         };
-        let place = if ual.gone || !ual.accepts(evq) {
+        // As with data out of order: what may be dropped never starves what was promised room.
+        let scarce = ual.chunks.free_bytes() <= ual.chunks.size() / super::store::RESERVE;
+        let place = if ual.gone || scarce || !ual.accepts(evq) {
             None
         } else {
             ual.chunks.allocate(len.max(1), slot, epoch)
@@ -85,7 +87,8 @@ impl Tables {
         mut send: impl FnMut(&mut Tables, UdpId, SocketAddrV4, &[u8]) -> Result<(), StackError>,
     ) -> usize {
         let mut sent = 0;
-        for slot in std::mem::take(&mut self.datagram_senders) {
+        let mut senders = std::mem::take(&mut self.datagram_senders);
+        for slot in senders.drain(..) {
             loop {
                 let Some(dti) = self.dtis.get(slot) else {
                     break;
@@ -123,6 +126,8 @@ impl Tables {
                 );
             }
         }
+        senders.append(&mut self.datagram_senders);
+        self.datagram_senders = senders;
         sent
     }
 

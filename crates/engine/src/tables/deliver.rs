@@ -215,7 +215,8 @@ impl Tables {
                 if !self.ual(ual).is_none_or(|ual| ual.offer(evq, &event)) {
                     return self.mark_stalled(slot);
                 }
-            } else {
+            } else if !dti.has(flag::OVER) {
+                // The next receive is told. (Once the connection is over none can be posted: Closed tells all.)
                 return;
             }
             if let Some(dti) = self.dtis.get_mut(slot) {

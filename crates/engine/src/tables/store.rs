@@ -7,8 +7,8 @@ use super::frame::Frame;
 use crate::dti::flag;
 use crate::dti::receive::{Fill, Piece};
 
-/// Out-of-order data is kept only while this part of the pool is free, so that it never starves in-order data.
-const OUT_OF_ORDER_RESERVE: u64 = 4;
+/// Out-of-order data and datagrams are kept only while this part of the pool is free, so that they never starve in-order data.
+pub(super) const RESERVE: u64 = 4;
 
 /// Pieces that one DTI may hold out of order.
 const OUT_OF_ORDER_PIECES: u32 = 1024;
@@ -20,12 +20,20 @@ impl Tables {
         let Some(dti) = self.dtis.get(slot) else {
             return true;
         };
-        if dti.has(flag::READ_SHUT) || (in_order && dti.rx.fill.room >= len) {
+        let pieces_left = self.pieces.has_room(4);
+        if dti.has(flag::READ_SHUT) || (in_order && pieces_left && dti.rx.fill.room >= len) {
             // Dropped after it was acknowledged, or appended to a chunk that the DTI has.
             return true;
         }
+        if in_order
+            && dti.rx.ready.is_empty()
+            && let Some(buffer) = self.posted.front(&dti.rx.posted)
+            && buffer.len - buffer.filled >= len
+        {
+            // All of it goes into the application's own buffer.
+            return true;
+        }
         let (held, ual_slot) = (dti.rx.out_of_order.len(), dti.ual);
-        let pieces_left = self.pieces.has_room(4);
         let Some(Some(ual)) = self.uals.get_mut(ual_slot as usize) else {
             return true;
         };
@@ -33,8 +41,7 @@ impl Tables {
         let ok = pieces_left
             && chunks.has_room(len)
             && (in_order
-                || (held < OUT_OF_ORDER_PIECES
-                    && chunks.free_bytes() > chunks.size() / OUT_OF_ORDER_RESERVE));
+                || (held < OUT_OF_ORDER_PIECES && chunks.free_bytes() > chunks.size() / RESERVE));
         if !ok {
             ual.counters.pool_exhausted += 1;
         }

@@ -12,6 +12,17 @@ struct Region {
     leaving: Option<(u64, u16)>,
 }
 
+impl Region {
+    #[inline]
+    fn may_use(&self, extent: Extent) -> bool {
+        let inside = extent
+            .offset
+            .checked_add(u64::from(extent.len))
+            .is_some_and(|end| end <= self.memory.len());
+        inside && self.leaving.is_none() && !self.memory.condemned()
+    }
+}
+
 /// Regions by slot (the low bits of an id).
 pub(crate) struct Regions {
     slots: Vec<Option<Region>>,
@@ -68,21 +79,22 @@ impl Regions {
             .filter(|r| r.id.0 == id)
     }
 
+    /// Whether an extent lies in a region that may be used.
+    #[inline]
+    pub(crate) fn may_use(&self, extent: Extent) -> bool {
+        self.get(extent.region.0)
+            .is_some_and(|region| region.may_use(extent))
+    }
+
     /// Whether an extent lies in a region that may be used, and if so counts one more use of it.
     #[inline]
     pub(crate) fn begin_use(&mut self, extent: Extent) -> bool {
         let Some(region) = self.get_mut(extent.region.0) else {
             return false;
         };
-        let inside = extent
-            .offset
-            .checked_add(u64::from(extent.len))
-            .is_some_and(|end| end <= region.memory.len());
-        if !inside || region.leaving.is_some() || region.memory.condemned() {
-            return false;
-        }
-        region.uses += 1;
-        true
+        let may = region.may_use(extent);
+        region.uses += u32::from(may);
+        may
     }
 
     /// Ends one use. When that was the last of a region that is leaving, it is gone: its id and who gets the answer.
