@@ -13,7 +13,7 @@ const ANY: &[&str] = &["*"];
 
 /// Who may use whom, by folder in `crates/`. Development dependencies are free: a test of the client
 /// may start an engine, the client may not.
-const ARROWS: [(&str, &[&str]); 15] = [
+const ARROWS: [(&str, &[&str]); 16] = [
     ("wire", &[]),
     ("tcp", &["wire"]),
     ("stack", &["tcp", "wire"]),
@@ -37,6 +37,7 @@ const ARROWS: [(&str, &[&str]); 15] = [
     ),
     ("cli", ANY),
     ("testkit", &["stack", "tcp", "wire"]),
+    ("e2e", ANY),
 ];
 
 /// The arrows of one `Cargo.toml`.

@@ -1,0 +1,187 @@
+//! The ground a test stands on: namespace, TAP, engine. All of it is gone when the test ends, however it ends.
+
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::path::PathBuf;
+use std::process::Command;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use serde_json::Value;
+use sidecore_client::{Ual, UalConfig};
+use sidecore_engine::{Device, Engine, EngineConfig, EngineHandle};
+use sidecore_nic::{Tap, TapConfig};
+use sidecore_sys::netns;
+
+/// The engine's address.
+pub const ENGINE: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 2);
+/// The kernel's address in the test's namespace.
+pub const HOST: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 1);
+
+static COUNT: AtomicU32 = AtomicU32::new(0);
+
+/// Namespace, TAP and engine of one test.
+pub struct Ground {
+    name: String,
+    engine: Option<EngineHandle>,
+    folder: tempfile::TempDir,
+}
+
+/// Whether this process may make namespaces and devices. Tests that cannot run say so and pass.
+pub fn available() -> bool {
+    let may =
+        sidecore_sys::privileges::can_administer_network() && rustix::process::geteuid().is_root();
+    if !may {
+        eprintln!("skipped: making network namespaces needs root");
+    }
+    may
+}
+
+impl Ground {
+    /// An engine as it comes.
+    pub fn new() -> Result<Self> {
+        Self::with(|_| {})
+    }
+
+    /// An engine with changes to its configuration.
+    pub fn with(change: impl FnOnce(&mut EngineConfig)) -> Result<Self> {
+        let name = format!(
+            "sce{}x{}",
+            std::process::id(),
+            COUNT.fetch_add(1, Ordering::Relaxed)
+        );
+        netns::create_named(&name).context("network namespace")?;
+        let folder = tempfile::tempdir()?;
+        // From here on the namespace is removed on every way out.
+        let mut ground = Self {
+            name,
+            engine: None,
+            folder,
+        };
+        let tap = Tap::create(TapConfig {
+            name: ground.name.clone(),
+            host_addresses: vec![(HOST.into(), 24)],
+            netns: Some(ground.name.clone()),
+            ..TapConfig::default()
+        })?;
+        let mut config = EngineConfig {
+            socket: Some(ground.socket()),
+            device: Device::Nic(Box::new(tap.into())),
+            addresses: vec![format!("{ENGINE}/24").parse().map_err(anyhow::Error::msg)?],
+            ..EngineConfig::default()
+        };
+        change(&mut config);
+        ground.engine = Some(Engine::spawn(config)?);
+        Ok(ground)
+    }
+
+    /// The namespace's (and the TAP's) name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Where the agent listens.
+    pub fn socket(&self) -> PathBuf {
+        self.folder.path().join("engine.sock")
+    }
+
+    /// A folder that goes with the test.
+    pub fn folder(&self) -> PathBuf {
+        self.folder.path().to_owned()
+    }
+
+    /// The engine.
+    pub fn engine(&self) -> &EngineHandle {
+        self.engine.as_ref().expect("the engine was stopped")
+    }
+
+    /// Stops the engine and waits for its end.
+    pub fn stop_engine(&mut self) {
+        if let Some(engine) = self.engine.take() {
+            engine.stop();
+        }
+    }
+
+    /// A new UAL.
+    pub fn ual(&self) -> Result<Ual> {
+        Ok(Ual::open_on(
+            self.engine().connect()?,
+            &UalConfig::default(),
+        )?)
+    }
+
+    /// Runs something inside the namespace; sockets made there stay there.
+    pub fn inside<T: Send>(&self, run: impl FnOnce() -> T + Send) -> T {
+        netns::with_netns(&self.name, run).expect("namespace")
+    }
+
+    /// A kernel connection to the engine.
+    pub fn connect(&self, port: u16) -> std::io::Result<TcpStream> {
+        let to = SocketAddr::from((ENGINE, port));
+        let stream = self.inside(|| TcpStream::connect_timeout(&to, Duration::from_secs(10)))?;
+        stream.set_read_timeout(Some(Duration::from_secs(30)))?;
+        stream.set_write_timeout(Some(Duration::from_secs(30)))?;
+        Ok(stream)
+    }
+
+    /// A kernel listener for the engine's side to connect to.
+    pub fn listen(&self) -> std::io::Result<TcpListener> {
+        self.inside(|| TcpListener::bind((HOST, 0)))
+    }
+
+    /// A kernel UDP socket.
+    pub fn udp(&self) -> std::io::Result<UdpSocket> {
+        let socket = self.inside(|| UdpSocket::bind((HOST, 0)))?;
+        socket.set_read_timeout(Some(Duration::from_secs(10)))?;
+        Ok(socket)
+    }
+
+    /// A command that runs inside the namespace.
+    pub fn command(&self, program: &str) -> Command {
+        let mut command = Command::new("ip");
+        command.args(["netns", "exec", &self.name, program]);
+        command
+    }
+
+    /// What `sidecore stat --json` shows.
+    pub fn stat(&self) -> Value {
+        let text = self
+            .engine()
+            .stat_json()
+            .expect("the engine does not answer");
+        serde_json::from_str(&text).expect("the engine's figures are not JSON")
+    }
+
+    /// One figure, by its JSON pointer.
+    pub fn figure(&self, pointer: &str) -> u64 {
+        self.stat()
+            .pointer(pointer)
+            .and_then(Value::as_u64)
+            .unwrap_or_else(|| panic!("no figure {pointer}"))
+    }
+
+    /// Waits until something holds of the engine's figures; panics with them when it does not within ten seconds.
+    pub fn eventually(&self, what: &str, holds: impl Fn(&Value) -> bool) {
+        let begun = Instant::now();
+        loop {
+            let stat = self.stat();
+            if holds(&stat) {
+                return;
+            }
+            assert!(
+                begun.elapsed() < Duration::from_secs(10),
+                "not so after 10 s: {what}\n{stat:#}"
+            );
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+}
+
+impl Drop for Ground {
+    fn drop(&mut self) {
+        self.stop_engine();
+        if let Err(error) = netns::delete_named(&self.name) {
+            eprintln!("namespace {}: {error}", self.name);
+        }
+    }
+}

@@ -1,0 +1,8 @@
+//! What the tests of the whole share: an engine on a TAP whose kernel side lies in a network namespace of the test's own, and
+//! small services on the native API.
+#![forbid(unsafe_code)]
+
+pub mod ground;
+pub mod service;
+
+pub use ground::Ground;
