@@ -8,7 +8,7 @@ use sidecore_abi::{Entry, LINE};
 use sidecore_shm::control::{AppControl, EngineControl};
 use sidecore_shm::lane::{MappedLane, Reader, Writer};
 use sidecore_shm::{Consumer, PoolAllocator, Producer, Shared};
-use sidecore_sys::{Memfd, affinity};
+use sidecore_sys::{Memfd, affinity, clock};
 
 fn main() {
     divan::main();
@@ -50,7 +50,7 @@ fn push_and_pop_on_one_thread(bencher: Bencher) {
     });
 }
 
-#[divan::bench]
+#[divan::bench(sample_size = 1000)]
 fn look_at_an_empty_lane(bencher: Bencher) {
     let (_writer, mut reader) = lane(8);
     bencher.bench_local(|| black_box(reader.pop()));
@@ -95,7 +95,7 @@ fn stream_to_another_core(bencher: Bencher) {
     );
 }
 
-#[divan::bench]
+#[divan::bench(sample_size = 100)]
 fn there_and_back_polling(bencher: Bencher) {
     let (mut there, mut far_reader) = lane(8);
     let (mut far_writer, mut back) = lane(8);
@@ -152,12 +152,19 @@ fn there_and_back_waking_a_sleeper(bencher: Bencher) {
         },
         || {
             let mut slept = 0;
-            bencher.bench_local(|| {
-                // Until it is (nearly) asleep.
+            let fall_asleep = || {
                 while asleep.load(Ordering::Relaxed) == slept {
                     std::hint::spin_loop();
                 }
                 slept = asleep.load(Ordering::Relaxed);
+                // It says so just before; the system call takes a little longer.
+                let begun = clock::monotonic_ns();
+                while clock::monotonic_ns() - begun < 20_000 {
+                    std::hint::spin_loop();
+                }
+            };
+            let sleeper = bencher.with_inputs(fall_asleep);
+            sleeper.bench_local_values(|()| {
                 let _ = engine
                     .evq(0)
                     .map(|evq| evq.push(Entry::new(0, 0, 0, [7; 7])));
@@ -176,14 +183,14 @@ fn there_and_back_waking_a_sleeper(bencher: Bencher) {
     );
 }
 
-#[divan::bench]
+#[divan::bench(sample_size = 1000)]
 fn ring_a_lane_that_is_polled(bencher: Bencher) {
     let app = AppControl::new(shared(GEOMETRY.size()), GEOMETRY).expect("control memory");
     let lane = app.dbq(0, 0).expect("a lane");
     bencher.bench_local(|| black_box(app.ring(&lane, 0, 0)));
 }
 
-#[divan::bench]
+#[divan::bench(sample_size = 1000)]
 fn wake_nobody(bencher: Bencher) {
     let mut engine = EngineControl::new(shared(GEOMETRY.size()), GEOMETRY).expect("memory");
     bencher.bench_local(|| {
@@ -192,7 +199,7 @@ fn wake_nobody(bencher: Bencher) {
     });
 }
 
-#[divan::bench]
+#[divan::bench(sample_size = 1000)]
 fn allocate_and_free_a_small_chunk(bencher: Bencher) {
     let mut pool = PoolAllocator::new(1024);
     let _hold = pool.alloc_small();

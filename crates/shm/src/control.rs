@@ -4,6 +4,7 @@
 //! computes from there; nothing read from the shared memory is ever used as an offset.
 
 use std::io;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
@@ -16,10 +17,11 @@ use crate::atomics::{Atomics, Real};
 use crate::lane::{Consumer, MappedLane, Producer, Reader, Writer};
 use crate::memory::Shared;
 use crate::protocol::{self, Wake};
+use crate::wakers::{Client, WakerThread};
 
 /// Memory and geometry that fit together: every offset of the geometry lies inside.
 #[derive(Clone, Debug)]
-struct Layout {
+pub(crate) struct Layout {
     memory: Shared,
     geometry: Geometry,
 }
@@ -50,7 +52,7 @@ impl Layout {
     }
 
     #[inline]
-    fn wait_cell(&self, cell: u32) -> Option<&AtomicU32> {
+    pub(crate) fn wait_cell(&self, cell: u32) -> Option<&AtomicU32> {
         let known = cell < self.geometry.wait_cells;
         known.then(|| self.u32_at(self.geometry.wait_cell(cell)))?
     }
@@ -105,6 +107,8 @@ pub struct WakeCost {
     pub cycles: u64,
     /// Cycles of the slowest.
     pub slowest: u64,
+    /// Sockets to which nothing is sent any more, because that was too dear ([`crate::wakers`]).
+    pub taken_away: u64,
 }
 
 /// One engine thread's view: it reads the UAL's DbQ lanes and writes its EvQ lanes.
@@ -117,6 +121,8 @@ pub struct EngineControl {
     sockets: Vec<Option<Waker>>,
     lies: Lies,
     wakes: WakeCost,
+    /// Who makes the system calls, if it is not this thread.
+    delegate: Option<Arc<Client>>,
 }
 
 impl EngineControl {
@@ -141,6 +147,7 @@ impl EngineControl {
             sockets: (0..geometry.wait_cells).map(|_| None).collect(),
             lies: Lies::default(),
             wakes: WakeCost::default(),
+            delegate: None,
             engine,
             layout,
         })
@@ -220,8 +227,17 @@ impl EngineControl {
 
     /// Lets wake-ups of a wait cell go to this socket too. False when there is no such cell. Replaces the cell's last one.
     pub fn set_wait_socket(&mut self, cell: u32, waker: Waker) -> bool {
+        if let Some(delegate) = &self.delegate {
+            return delegate.set_waker(cell, waker);
+        }
         let place = self.sockets.get_mut(cell as usize);
         place.map(|place| *place = Some(waker)).is_some()
+    }
+
+    /// Lets another thread make the system calls of waking from now on: for an application that is not trusted ([`crate::wakers`] tells why).
+    pub fn delegate_wakes(&mut self, thread: &WakerThread) {
+        let sockets = std::mem::take(&mut self.sockets);
+        self.delegate = Some(thread.add(self.layout.clone(), sockets));
     }
 
     /// Wakes who sleeps on an event queue, if anybody does; says so. To be called after a fence, once a turn for each queue that got events. A
@@ -245,6 +261,9 @@ impl EngineControl {
     }
 
     fn wake_cell(&mut self, cell: u32, futex: bool) {
+        if let Some(delegate) = &self.delegate {
+            return delegate.note(cell, futex);
+        }
         let begun = clock::cycles();
         if futex && let Some(word) = self.layout.wait_cell(cell) {
             futex_wake(word, 1);
@@ -271,10 +290,11 @@ impl EngineControl {
         }
     }
 
-    /// What waking this application's threads has cost so far. An application can make its wake-ups slow (threads by the thousand on
-    /// one hash bucket of futexes, a socket in thousands of epolls): one whose mean is far above a system call's is to be let go.
+    /// What waking this application's threads has cost so far.
     pub fn wake_cost(&self) -> WakeCost {
-        self.wakes
+        self.delegate
+            .as_ref()
+            .map_or(self.wakes, |delegate| delegate.cost())
     }
 
     /// When the engine is about to sleep while events wait for room on a full queue, after [`EngineControl::announce_sleep`]: asks the application

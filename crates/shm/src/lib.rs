@@ -9,6 +9,7 @@
 //! - [`control`]: the views of a UAL's control memory, [`control::EngineControl`] and [`control::AppControl`].
 //! - [`protocol`]: the steps of waking each other, written once for real, modelled and checked atomics.
 //! - [`pool`]: the engine's allocator of receive chunks.
+//! - [`wakers`]: a thread that wakes applications in the engine's place.
 //! - [`regions`]: which registered memory an id means.
 //!
 //! `docs/shared-memory.md` tells why it is correct and which test holds which sentence.
@@ -20,6 +21,7 @@ pub mod memory;
 pub mod pool;
 pub mod protocol;
 pub mod regions;
+pub mod wakers;
 
 pub use lane::{Consumer, Full, Producer};
 pub use memory::{MemMut, MemRef, Shared};

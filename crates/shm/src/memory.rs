@@ -37,7 +37,7 @@ impl Drop for Heap {
 /// What keeps the bytes alive.
 enum Backing {
     Watched(Watched),
-    Plain(#[expect(dead_code, reason = "held for its drop")] Mmap),
+    Plain(Mmap),
     Heap(#[expect(dead_code, reason = "held for its drop")] Heap),
 }
 
@@ -149,6 +149,16 @@ impl Shared {
         match &*self.backing {
             Backing::Watched(watched) => watched.condemned(),
             Backing::Plain(_) | Backing::Heap(_) => false,
+        }
+    }
+
+    /// Keeps its pages in memory, as far as RLIMIT_MEMLOCK allows (see [`Mmap::lock`]): otherwise an application could have them swapped out,
+    /// and the engine would wait for a disk.
+    pub fn lock(&self) -> io::Result<()> {
+        match &*self.backing {
+            Backing::Watched(watched) => watched.mapping().lock(),
+            Backing::Plain(mapping) => mapping.lock(),
+            Backing::Heap(_) => Ok(()),
         }
     }
 

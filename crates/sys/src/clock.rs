@@ -10,6 +10,12 @@ pub fn monotonic_ns() -> u64 {
     now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }
 
+/// Nanoseconds for which the calling thread has run. A system call, some 0.2 µs.
+pub fn thread_cpu_ns() -> u64 {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+}
+
 /// Seconds and nanoseconds since 1970.
 pub fn realtime() -> Duration {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::Realtime);

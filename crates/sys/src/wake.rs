@@ -174,6 +174,26 @@ mod tests {
     }
 
     #[test]
+    fn no_descriptor_can_be_sent_along() {
+        use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, sendmsg};
+        let (waker, sleeper) = WakePair::new().unwrap().split();
+        if !refuse_descriptors(&sleeper) {
+            eprintln!("skipped: this kernel has no SO_PASSRIGHTS");
+            return;
+        }
+        for from in [waker.as_fd(), sleeper.as_fd()] {
+            let fds = [from];
+            let mut space = [std::mem::MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+            let mut control = SendAncillaryBuffer::new(&mut space);
+            assert!(control.push(SendAncillaryMessage::ScmRights(&fds)));
+            let bytes = [io::IoSlice::new(b"x")];
+            let sent = sendmsg(from, &bytes, &mut control, SendFlags::DONTWAIT);
+            assert_eq!(sent, Err(Errno::PERM));
+        }
+        assert!(!sleeper.drain() && waker.wake());
+    }
+
+    #[test]
     fn a_closed_end_is_harmless() {
         let (waker, sleeper) = WakePair::new().unwrap().split();
         drop(sleeper);
