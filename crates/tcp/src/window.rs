@@ -92,7 +92,8 @@ impl Connection {
         let shift = self.rcv_scale.shift();
         let threshold = self.rcv_adv + u64::from(self.rcv_sws);
         if self.rcv_limit >= threshold {
-            let units = ((self.rcv_limit - self.rcv_nxt) >> shift).min(0xffff);
+            // A FIN may lie just after the last byte of buffer.
+            let units = (self.rcv_limit.saturating_sub(self.rcv_nxt) >> shift).min(0xffff);
             let edge = self.rcv_nxt + (units << shift);
             if edge >= threshold {
                 self.rcv_adv = edge;

@@ -237,6 +237,28 @@ fn a_small_buffer_opens_by_half_of_itself() {
 }
 
 #[test]
+fn a_fin_right_after_a_closed_window() {
+    let mut t = Script::accept(&plain(), syn());
+    t.sends([syn_ack()]);
+    t.recv(ack(0));
+    t.recv(data(0, 10_000));
+    t.sends([ack(10_000).window(0)]);
+    assert!(t.recv(fin(10_000)).fin);
+    t.sends([ack(10_001).window(0)]);
+    // And without any buffer.
+    let header = sidecore_wire::TcpHeader {
+        seq: IRS,
+        flags: sidecore_wire::TcpFlags::SYN,
+        ..Default::default()
+    };
+    t.connection = sidecore_tcp::Connection::accept(START, &plain(), ISS, &header);
+    t.sends([syn_ack().window(0)]);
+    t.recv(ack(0));
+    assert!(t.recv(fin(0)).fin);
+    t.sends([ack(1).window(0)]);
+}
+
+#[test]
 fn scaled_windows_keep_their_edge() {
     let config = Config {
         window_scale: Some(sidecore_wire::WindowScale::new(7)),
