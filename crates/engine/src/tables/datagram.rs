@@ -89,10 +89,7 @@ impl Tables {
         let mut sent = 0;
         let mut senders = std::mem::take(&mut self.datagram_senders);
         for slot in senders.drain(..) {
-            loop {
-                let Some(dti) = self.dtis.get(slot) else {
-                    break;
-                };
+            while let Some(dti) = self.dtis.get(slot) {
                 let Role::Datagram {
                     socket: Some(id), ..
                 } = dti.role

@@ -45,7 +45,7 @@ impl Tables {
         // Where the ready list ends: everything before `in_order` that is not out of order.
         let mut next = self
             .pieces
-            .back_mut(&mut dti.rx.ready)
+            .back_mut(&dti.rx.ready)
             .map_or(dti.rx.delivered, |piece| piece.start + u64::from(piece.len));
         let mut unneeded = List::default();
         while let Some(piece) = self.pieces.front(&dti.rx.out_of_order).copied() {
