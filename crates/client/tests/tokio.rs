@@ -32,7 +32,7 @@ fn copies_through_tokios_helpers() {
             assert!(back == expected);
         });
         stream.write_all(&data).await.unwrap();
-        AsyncWriteExt::shutdown(&mut stream).await.unwrap();
+        stream.shutdown().await.unwrap();
         reading.await.unwrap();
         echo.await.unwrap();
     });

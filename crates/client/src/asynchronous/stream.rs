@@ -74,8 +74,9 @@ impl TcpStream {
         self.held.socket().poll_write(self.held.group(), cx, data)
     }
 
-    /// Ends one direction or both: nothing waits.
-    pub fn shutdown(&self, how: Shutdown) -> io::Result<()> {
+    /// Ends one direction or both: nothing waits. (It is not called `shutdown`, as that is `tokio`'s name for ending the sending
+    /// direction.)
+    pub fn end(&self, how: Shutdown) -> io::Result<()> {
         let bits = match how {
             Shutdown::Read => shutdown::READ,
             Shutdown::Write => shutdown::WRITE,
@@ -87,7 +88,7 @@ impl TcpStream {
     /// Ends the sending direction, as `AsyncWrite` and its kin want it: a connection that is over already is well ended.
     #[cfg(any(feature = "hyper", feature = "tokio"))]
     pub(super) fn end_writing(&self) -> io::Result<()> {
-        match self.shutdown(Shutdown::Write) {
+        match self.end(Shutdown::Write) {
             Err(error) if error.kind() == io::ErrorKind::NotConnected => Ok(()),
             other => other,
         }
