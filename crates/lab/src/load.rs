@@ -231,7 +231,7 @@ fn run_workers<W: Send>(
         handles.into_iter().map(join).collect()
     })
     .context("load")?;
-    Ok(report(config, &counts))
+    Ok(LoadReport::of(config.measure, config.arrivals, &counts))
 }
 
 fn orders(config: &LoadConfig, thread: usize, threads: usize) -> Orders {
@@ -246,28 +246,31 @@ fn orders(config: &LoadConfig, thread: usize, threads: usize) -> Orders {
     }
 }
 
-fn sleep_until(instant: Instant) {
+pub(crate) fn sleep_until(instant: Instant) {
     std::thread::sleep(instant.saturating_duration_since(Instant::now()));
 }
 
-fn report(config: &LoadConfig, counts: &[Counts]) -> LoadReport {
-    let seconds = config.measure.as_secs_f64();
-    let sum = |field: fn(&Counts) -> u64| counts.iter().map(field).sum::<u64>();
-    let mut latency = Recorder::new();
-    counts.iter().for_each(|c| latency.merge(&c.latency));
-    let requests = sum(|c| c.completed);
-    LoadReport {
-        seconds,
-        requests,
-        rate: requests as f64 / seconds,
-        offered: config.arrivals.rate(),
-        failed: sum(|c| c.failed),
-        reconnects: sum(|c| c.reconnects),
-        dropped: sum(|c| c.dropped),
-        unanswered: sum(|c| c.unanswered),
-        bytes_in: sum(|c| c.bytes_in) as f64 / seconds,
-        bytes_out: sum(|c| c.bytes_out) as f64 / seconds,
-        latency: latency.summary(),
+impl LoadReport {
+    /// The sum of what several threads counted in `measure`.
+    pub fn of(measure: Duration, arrivals: Arrivals, counts: &[Counts]) -> Self {
+        let seconds = measure.as_secs_f64();
+        let sum = |field: fn(&Counts) -> u64| counts.iter().map(field).sum::<u64>();
+        let mut latency = Recorder::new();
+        counts.iter().for_each(|c| latency.merge(&c.latency));
+        let requests = sum(|c| c.completed);
+        Self {
+            seconds,
+            requests,
+            rate: requests as f64 / seconds,
+            offered: arrivals.rate(),
+            failed: sum(|c| c.failed),
+            reconnects: sum(|c| c.reconnects),
+            dropped: sum(|c| c.dropped),
+            unanswered: sum(|c| c.unanswered),
+            bytes_in: sum(|c| c.bytes_in) as f64 / seconds,
+            bytes_out: sum(|c| c.bytes_out) as f64 / seconds,
+            latency: latency.summary(),
+        }
     }
 }
 

@@ -5,14 +5,15 @@
 //! as the papers' one-processor configuration does.
 
 pub mod client;
+pub mod rpc;
 pub mod server;
 
+use std::convert::Infallible;
 use std::net::{Ipv4Addr, SocketAddr};
-use std::time::{Duration, Instant};
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 use serde::{Deserialize, Serialize};
-use sidecore_client::{EventQueue, Lane, Ual, UalConfig};
+use sidecore_client::{Command, DtiHandle, EventQueue, Lane, Operation, Ual, UalConfig};
 use sidecore_engine::{Cidr, Device, Engine, EngineConfig, EngineControlHandle, IdlePolicy, Turn};
 use sidecore_nic::AnyNic;
 use sidecore_nic::tap::Tap;
@@ -21,6 +22,9 @@ use crate::echo::tap::TapSpec;
 
 /// Events that one step takes at most: fewer than fit on a lane as commands, so that posting never finds it full.
 const EVENTS: u32 = 256;
+
+/// Turns between two looks at what else there is to do.
+const TURNS: usize = 64;
 
 /// Address of an engine that has no device, or whose device is a wire's first end.
 pub const HERE: Ipv4Addr = Ipv4Addr::new(10, 76, 0, 1);
@@ -42,9 +46,22 @@ pub enum Threads {
 pub trait Application {
     /// Takes the events that are there (a limited number), answers them, flushes. How many there were. Never blocks.
     fn step(&mut self) -> anyhow::Result<usize>;
+}
 
-    /// The queue on which it waits for more.
+/// An application that can sleep until there is more.
+pub trait Waits {
+    /// Its queue.
     fn queue(&mut self) -> &mut EventQueue;
+}
+
+/// Two applications in one thread.
+pub struct Both<A, B>(pub A, pub B);
+
+impl<A: Application, B: Application> Application for Both<A, B> {
+    #[inline]
+    fn step(&mut self) -> anyhow::Result<usize> {
+        Ok(self.0.step()? + self.1.step()?)
+    }
 }
 
 /// An application's lane, queue and UAL.
@@ -65,8 +82,18 @@ impl Ends {
         Ok(Self { ual, lane, queue })
     }
 
-    /// How many events may be taken now: each is answered by at most four commands.
+    /// How many events may be taken now, when each is answered by at most four commands.
+    #[inline]
     fn limit(&mut self) -> u32 {
+        let free = self.lane.free();
+        if free >= 4 {
+            return (free / 4).min(EVENTS);
+        }
+        // A lane learns of new room only when it has used up what it knew of: use up the odd rest.
+        for _ in 0..free {
+            let nothing = Command::new(Operation::Nop, DtiHandle::default(), 0);
+            let _ = self.lane.post(nothing);
+        }
         (self.lane.free() / 4).min(EVENTS)
     }
 }
@@ -107,65 +134,61 @@ pub fn engine_on_tap(spec: &TapSpec, idle: IdlePolicy) -> anyhow::Result<EngineC
     Ok(engine_config(spec.address, spec.prefix, device, idle))
 }
 
-/// Opens a UAL at an engine that this thread drives: turns it until the agent has answered.
+/// Does something on another thread that needs this thread's engine to turn.
+pub fn within<T: Send>(
+    engine: &mut Engine,
+    work: impl FnOnce() -> anyhow::Result<T> + Send,
+) -> anyhow::Result<T> {
+    std::thread::scope(|scope| {
+        let working = scope.spawn(work);
+        while !working.is_finished() {
+            engine.turn();
+        }
+        working
+            .join()
+            .unwrap_or_else(|_| bail!("a thread beside the engine panicked"))
+    })
+}
+
+/// Opens a UAL at an engine that this thread drives.
 pub fn open_within(
     engine: &mut Engine,
     control: &EngineControlHandle,
     connections: usize,
 ) -> anyhow::Result<Ends> {
     let socket = control.connect()?;
-    let ual = std::thread::scope(|scope| {
-        let opening = scope.spawn(|| Ual::open_on(socket, &wishes(connections)));
-        while !opening.is_finished() {
-            engine.turn();
-        }
-        opening.join()
-    });
-    let ual = ual.map_err(|_| anyhow::anyhow!("opening a UAL panicked"))??;
+    let ual = within(engine, || Ok(Ual::open_on(socket, &wishes(connections))?))?;
     Ends::of(ual)
 }
 
-/// Steps an application on this thread, sleeping when there is nothing, until `until`.
-pub fn drive_beside(
-    application: &mut impl Application,
-    until: Option<Instant>,
-) -> anyhow::Result<()> {
+/// Steps an application on this thread for ever, sleeping when there is nothing.
+pub fn drive_beside(application: &mut (impl Application + Waits)) -> anyhow::Result<Infallible> {
     loop {
         if application.step()? == 0 {
-            if until.is_some_and(|until| Instant::now() >= until) {
-                return Ok(());
-            }
-            let left = until.map(|until| until.saturating_duration_since(Instant::now()));
-            application
-                .queue()
-                .wait(left.map(|left| left.min(Duration::from_millis(100))))?;
-        } else if until.is_some_and(|until| Instant::now() >= until) {
-            return Ok(());
+            application.queue().wait(None)?;
         }
     }
 }
 
-/// Turns an engine and steps applications on this thread, until `until` says so (asked every few turns).
-pub fn drive_within(
+/// Turns an engine and steps an application on this thread, never sleeping, until `until` says so (asked every few turns) or the
+/// engine stops.
+pub fn drive_within<A: Application>(
     engine: &mut Engine,
-    applications: &mut [&mut dyn Application],
-    mut until: impl FnMut() -> bool,
+    application: &mut A,
+    mut until: impl FnMut(&mut A) -> anyhow::Result<bool>,
 ) -> anyhow::Result<()> {
     loop {
-        for _ in 0..64 {
+        for _ in 0..TURNS {
             let turn = engine.turn();
-            let mut found = turn == Turn::Productive;
-            for application in &mut *applications {
-                found |= application.step()? > 0;
-            }
+            let events = application.step()?;
             if turn == Turn::Stopped {
                 return Ok(());
             }
-            if !found {
+            if turn == Turn::Idle && events == 0 {
                 std::hint::spin_loop();
             }
         }
-        if until() {
+        if until(application)? {
             return Ok(());
         }
     }

@@ -14,6 +14,7 @@ use sidecore_sys::{affinity, netns};
 
 use crate::echo::{self, Announcement, EchoConfig};
 use crate::load::{self, LoadConfig, LoadReport, Milestones};
+use crate::native::rpc::{self, RpcConfig};
 
 /// What a role process is to be.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -34,6 +35,8 @@ pub enum Role {
     Load(LoadConfig),
     /// An echo server.
     Echo(EchoConfig),
+    /// Both ends on Sidecore.
+    Rpc(RpcConfig),
 }
 
 /// What a role says.
@@ -83,6 +86,10 @@ fn be(spec: &RoleSpec) -> anyhow::Result<()> {
     match &spec.role {
         Role::Load(config) => {
             let report = load::run(config, &mut Speaker)?;
+            say(&Message::Report(Box::new(report)))
+        }
+        Role::Rpc(config) => {
+            let report = rpc::run(config, &mut Speaker)?;
             say(&Message::Report(Box::new(report)))
         }
         Role::Echo(config) => {

@@ -61,6 +61,11 @@ impl Settings {
         }
     }
 
+    /// How long a milestone of a run may take.
+    fn at_most(&self) -> Duration {
+        self.warm_up + self.measure + Duration::from_secs(20)
+    }
+
     /// A role on the server's side.
     pub fn on_server(&self, netns: Option<&str>, role: Role) -> RoleSpec {
         let cores = vec![self.server_core];
@@ -141,6 +146,33 @@ impl Run {
     }
 }
 
+/// Lets a role that is client and server at once run, and keeps the books.
+pub fn measure_alone(settings: &Settings, role: &RoleSpec) -> anyhow::Result<Run> {
+    let mut process = RoleProcess::start_load(CLIENT, role)?;
+    let watch = Watch::default()
+        .role(
+            ENGINE,
+            Selection::Named(process.pid(), ENGINE_THREADS.into()),
+        )
+        .role(CLIENT, Selection::Process(process.pid()));
+    let mut looks = Vec::with_capacity(2);
+    let load = process.measure(settings.at_most(), &mut || {
+        looks.push(watch.snapshot()?);
+        Ok(())
+    })?;
+    let [before, after] = looks.as_slice() else {
+        anyhow::bail!("the load skipped an end of its measured time");
+    };
+    let books = watch.books(before, after);
+    Ok(Run {
+        void: books.void(),
+        load,
+        books,
+        server_cores: vec![settings.server_core, settings.client_core],
+        ..Run::default()
+    })
+}
+
 /// Lets a load run against a server that is up, and keeps the books. The server's engine threads, if it has any, are a role of their own.
 pub fn measure(
     settings: &Settings,
@@ -156,8 +188,7 @@ pub fn measure(
         )
         .role(SERVER, Selection::Process(server.pid()));
     let mut looks = Vec::with_capacity(2);
-    let at_most = settings.warm_up + settings.measure + Duration::from_secs(20);
-    let load = client.measure(at_most, &mut || {
+    let load = client.measure(settings.at_most(), &mut || {
         looks.push((server.engine_use()?, watch.snapshot()?));
         Ok(())
     })?;

@@ -27,6 +27,8 @@ pub struct EngineEcho {
     pub poll: bool,
     /// Connections at a time.
     pub connections: usize,
+    /// Where `sidecore stat` finds the engine; none: nowhere.
+    pub socket: Option<std::path::PathBuf>,
 }
 
 /// Serves until the process ends.
@@ -39,7 +41,8 @@ pub fn serve(
     } else {
         IdlePolicy::Adaptive
     };
-    let engine = engine_on_tap(&config.tap, idle)?;
+    let mut engine = engine_on_tap(&config.tap, idle)?;
+    engine.socket.clone_from(&config.socket);
     let address = at(config.tap.address, config.port);
     match config.threads {
         Threads::One => {
@@ -49,15 +52,15 @@ pub fn serve(
             // Once for what the server has posted, once for what came of it.
             engine.turn();
             ready(Announcement::of_engine(address, control));
-            drive_within(&mut engine, &mut [&mut server], || false)?;
+            drive_within(&mut engine, &mut server, |_| Ok(false))?;
+            bail!("the engine ended")
         }
         Threads::Two => {
             let engine = Engine::spawn(engine)?;
             let ual = Ual::open_on(engine.connect()?, &wishes(config.connections))?;
             let mut server = EchoServer::new(Ends::of(ual)?, address)?;
             ready(Announcement::of_engine(address, engine.control()));
-            drive_beside(&mut server, None)?;
+            drive_beside(&mut server)
         }
     }
-    bail!("the engine ended")
 }

@@ -134,6 +134,7 @@ fn engine(ground: &TapGround, connections: usize, threads: Threads) -> EchoConfi
         threads,
         poll: false,
         connections,
+        socket: None,
     })
 }
 

@@ -8,9 +8,11 @@ use super::echo::case_name;
 use crate::echo::{EchoConfig, KernelEcho};
 use crate::ground::Namespace;
 use crate::load::{Ask, Driver, LoadConfig};
+use crate::native::rpc::{RpcConfig, Shape};
 use crate::progress::Progress;
 use crate::report::{Report, Summary, Table, figure, summarise};
-use crate::run::{Arm, Run, Settings, interleave};
+use crate::roles::{Role, RoleSpec};
+use crate::run::{Arm, Run, Settings, interleave, measure_alone};
 
 /// The experiment.
 pub const EXPERIMENT: Experiment = Experiment {
@@ -18,6 +20,14 @@ pub const EXPERIMENT: Experiment = Experiment {
     question: "64-byte requests with both ends on one stack and two processors: how many a second?",
     run,
 };
+
+const EPOLL: &str = "kernel, epoll server, epoll client";
+const URING: &str = "kernel, io_uring server, epoll client";
+const URINGS: &str = "kernel, io_uring server, io_uring client";
+const ONE: &str = "one engine and both applications in one thread (one processor)";
+const DOUBLE: &str = "the same on both processors";
+const APART: &str = "engine on one processor, both applications on the other";
+const WIRE: &str = "two engines joined by the wire driver, an application with each";
 
 /// Bytes of a message.
 const BYTES: usize = 64;
@@ -30,6 +40,7 @@ fn run(settings: &Settings, progress: &Progress) -> anyhow::Result<Report> {
     let loopback = Namespace::create("lo")?;
     for connections in CONNECTIONS {
         let mut arms = kernel_arms(&loopback, connections);
+        arms.extend(engine_arms(connections));
         let case = case_name(connections);
         report
             .runs
@@ -70,22 +81,38 @@ fn kernel_arms(loopback: &Namespace, connections: usize) -> Vec<Arm<'_>> {
         Arm::new(name, run)
     };
     vec![
-        arm(
-            "kernel, epoll server, epoll client",
-            EchoConfig::Epoll,
-            Driver::Epoll,
-        ),
-        arm(
-            "kernel, io_uring server, epoll client",
-            EchoConfig::IoUring,
-            Driver::Epoll,
-        ),
-        arm(
-            "kernel, io_uring server, io_uring client",
-            EchoConfig::IoUring,
-            Driver::IoUring,
-        ),
+        arm(EPOLL, EchoConfig::Epoll, Driver::Epoll),
+        arm(URING, EchoConfig::IoUring, Driver::Epoll),
+        arm(URINGS, EchoConfig::IoUring, Driver::IoUring),
     ]
+}
+
+/// Both ends on Sidecore, in each shape.
+fn engine_arms<'a>(connections: usize) -> Vec<Arm<'a>> {
+    let arm = |name: &str, shape: Shape| {
+        let run = move |settings: &Settings| {
+            let role = Role::Rpc(RpcConfig {
+                shape,
+                connections,
+                bytes: BYTES,
+                cores: [settings.server_core, settings.client_core],
+                warm_up: settings.warm_up,
+                measure: settings.measure,
+            });
+            let (netns, cores) = (None, Vec::new());
+            measure_alone(settings, &RoleSpec { role, netns, cores })
+        };
+        Arm::new(name, run)
+    };
+    let mut arms = vec![
+        arm(ONE, Shape::One),
+        arm(APART, Shape::Apart),
+        arm(WIRE, Shape::Wire),
+    ];
+    if connections > 1 {
+        arms.push(arm(DOUBLE, Shape::Double));
+    }
+    arms
 }
 
 /// Microseconds of all processors per request.

@@ -4,10 +4,11 @@ use std::net::SocketAddr;
 use std::time::Instant;
 
 use anyhow::bail;
-use sidecore_client::{COPY_MAX, Dti, Event, EventKind, EventQueue, Region, Status};
+use sidecore_client::{COPY_MAX, Dti, Event, EventKind, Region, Status};
 
 use super::{Application, Ends};
 use crate::load::latency::Recorder;
+use crate::load::worker::{Counts, Window};
 
 /// Cookie of everything whose answer does not matter.
 const NONE: u64 = u64::MAX;
@@ -76,11 +77,11 @@ impl EchoClient {
         self.connected == self.dtis.len()
     }
 
-    /// Sends the first request on every connection. Answers between `begin` and `end` are counted.
-    pub fn begin(&mut self, begin: Instant, end: Instant) -> anyhow::Result<()> {
-        self.start = Instant::now();
-        self.begin = begin.saturating_duration_since(self.start).as_nanos() as u64;
-        self.end = end.saturating_duration_since(self.start).as_nanos() as u64;
+    /// Sends the first request on every connection. Answers inside the window are counted.
+    pub fn begin(&mut self, window: Window) -> anyhow::Result<()> {
+        self.start = window.start;
+        self.begin = window.begin.duration_since(window.start).as_nanos() as u64;
+        self.end = window.end.duration_since(window.start).as_nanos() as u64;
         for number in 0..self.dtis.len() {
             self.ask(self.dtis[number], 0)?;
         }
@@ -88,9 +89,21 @@ impl EchoClient {
         Ok(())
     }
 
-    /// What was counted: answers, and their latencies.
-    pub fn counted(&self) -> (u64, &Recorder) {
-        (self.completed, &self.latency)
+    /// Whether the window is over.
+    pub fn is_over(&self) -> bool {
+        self.start.elapsed().as_nanos() as u64 >= self.end
+    }
+
+    /// What was counted.
+    pub fn counted(self) -> Counts {
+        let bytes = self.completed * self.message.len() as u64;
+        Counts {
+            completed: self.completed,
+            bytes_in: bytes,
+            bytes_out: bytes,
+            latency: self.latency,
+            ..Counts::default()
+        }
     }
 
     #[inline]
@@ -161,7 +174,8 @@ impl Application for EchoClient {
     #[inline]
     fn step(&mut self) -> anyhow::Result<usize> {
         let mut taken = 0;
-        while taken < self.ends.limit() as usize {
+        let limit = self.ends.limit() as usize;
+        while taken < limit {
             let Some(event) = self.ends.queue.poll() else {
                 break;
             };
@@ -172,9 +186,5 @@ impl Application for EchoClient {
             self.ends.lane.flush();
         }
         Ok(taken)
-    }
-
-    fn queue(&mut self) -> &mut EventQueue {
-        &mut self.ends.queue
     }
 }

@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use anyhow::{Context, bail};
 use sidecore_client::{COPY_MAX, Dti, Event, EventKind, EventQueue, Operation, Status, flags};
 
-use super::{Application, Ends};
+use super::{Application, Ends, Waits};
 
 /// Accepts that wait at a time.
 const ACCEPTS: usize = 64;
@@ -23,7 +23,7 @@ pub struct EchoServer {
 }
 
 impl EchoServer {
-    /// Listens at `address`. The engine answers when it turns: see [`Self::is_listening`].
+    /// Listens at `address`. The engine does it when it turns.
     pub fn new(mut ends: Ends, address: SocketAddr) -> anyhow::Result<Self> {
         let listener = ends.lane.create_stream(&ends.queue, &ends.queue)?;
         ends.lane.bind(listener, address, NONE)?;
@@ -104,7 +104,8 @@ impl Application for EchoServer {
     #[inline]
     fn step(&mut self) -> anyhow::Result<usize> {
         let mut taken = 0;
-        while taken < self.ends.limit() as usize {
+        let limit = self.ends.limit() as usize;
+        while taken < limit {
             let Some(event) = self.ends.queue.poll() else {
                 break;
             };
@@ -116,7 +117,9 @@ impl Application for EchoServer {
         }
         Ok(taken)
     }
+}
 
+impl Waits for EchoServer {
     fn queue(&mut self) -> &mut EventQueue {
         &mut self.ends.queue
     }

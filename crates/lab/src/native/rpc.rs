@@ -1,0 +1,364 @@
+//! Both ends of every connection on Sidecore, in one process with two processors.
+//!
+//! | shape | first processor | second processor |
+//! |---|---|---|
+//! | [`Shape::One`] | engine, client and server in one thread | — |
+//! | [`Shape::Double`] | as `One` | another such engine |
+//! | [`Shape::Apart`] | the engine | client and server in one thread |
+//! | [`Shape::Wire`] | an engine and the server in one thread | an engine and the client in one thread, joined by the wire driver |
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, bail};
+use serde::{Deserialize, Serialize};
+use sidecore_client::Ual;
+use sidecore_engine::{Device, Engine, EngineControlHandle, IdlePolicy};
+use sidecore_nic::AnyNic;
+use sidecore_nic::wire::{self, Wire, WireConfig};
+use sidecore_sys::affinity;
+
+use super::client::EchoClient;
+use super::server::EchoServer;
+use super::{
+    Application, Both, Ends, HERE, THERE, at, drive_within, engine_config, open_within, wishes,
+    within,
+};
+use crate::load::arrivals::Arrivals;
+use crate::load::worker::{Counts, Window};
+use crate::load::{LoadReport, Milestones, sleep_until};
+
+const PORT: u16 = 7;
+
+/// How long all connections may take to come up.
+const START: Duration = Duration::from_secs(20);
+
+/// Which thread has what.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Shape {
+    /// Everything in one thread.
+    One,
+    /// Twice everything in one thread.
+    Double,
+    /// The engine in one thread, both applications in another.
+    Apart,
+    /// Two engines, each in one thread with its application, joined by a wire.
+    Wire,
+}
+
+/// Both ends, and their load.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct RpcConfig {
+    /// Which thread has what.
+    pub shape: Shape,
+    /// Connections, over all engines.
+    pub connections: usize,
+    /// Bytes of a message.
+    pub bytes: usize,
+    /// The two processors.
+    pub cores: [usize; 2],
+    /// Time before measuring begins.
+    pub warm_up: Duration,
+    /// Measured time.
+    pub measure: Duration,
+}
+
+/// What a client's thread and the one that leads have to say to each other.
+struct Cue {
+    /// All connections are up.
+    ready: Sender<()>,
+    /// When to begin, and until when.
+    window: Receiver<Window>,
+}
+
+/// What threads share.
+struct Stage<'a> {
+    config: &'a RpcConfig,
+    /// Held while nobody may leave: a thread that is gone cannot be asked how long it ran.
+    stay: Mutex<()>,
+    /// Clients are done; servers may end.
+    over: AtomicBool,
+}
+
+impl Stage<'_> {
+    /// Lets a client run its window, driven by `drive`, which does what keeps it going until its argument says so.
+    fn perform<A: Application>(
+        &self,
+        application: &mut A,
+        cue: &Cue,
+        client: fn(&mut A) -> &mut EchoClient,
+        mut drive: impl FnMut(
+            &mut A,
+            &mut dyn FnMut(&mut A) -> anyhow::Result<bool>,
+        ) -> anyhow::Result<()>,
+    ) -> anyhow::Result<()> {
+        let last = Instant::now() + START;
+        drive(application, &mut |application| {
+            if Instant::now() > last {
+                bail!("not all connections came up");
+            }
+            Ok(client(application).is_connected())
+        })?;
+        cue.ready.send(()).ok().context("nobody leads")?;
+        drive(
+            application,
+            &mut |application| match cue.window.try_recv() {
+                Ok(window) => client(application).begin(window).map(|()| true),
+                Err(_) => Ok(self.over.load(Ordering::Relaxed)),
+            },
+        )?;
+        drive(application, &mut |application| {
+            Ok(client(application).is_over())
+        })?;
+        drop(self.stay.lock());
+        Ok(())
+    }
+
+    /// Everything in one thread, on this processor.
+    fn one(&self, core: usize, connections: usize, cue: &Cue) -> anyhow::Result<Counts> {
+        affinity::pin_current_thread(core)?;
+        let (mut engine, control) =
+            Engine::new(engine_config(HERE, 24, Device::None, IdlePolicy::Poll))?;
+        let ends = open_within(&mut engine, &control, connections)?;
+        let server = EchoServer::new(ends, at(HERE, PORT))?;
+        engine.turn();
+        let client = self.client_within(&mut engine, &control, connections)?;
+        let mut both = Both(server, client);
+        self.perform(
+            &mut both,
+            cue,
+            |both| &mut both.1,
+            |both, until| drive_within(&mut engine, both, until),
+        )?;
+        Ok(both.1.counted())
+    }
+
+    fn client_within(
+        &self,
+        engine: &mut Engine,
+        control: &EngineControlHandle,
+        connections: usize,
+    ) -> anyhow::Result<EchoClient> {
+        let ends = open_within(engine, control, connections)?;
+        let region = within(engine, || {
+            Ok(ends.ual.allocate_region(self.config.bytes as u64, false)?)
+        })?;
+        EchoClient::new(ends, region, at(HERE, PORT), connections, self.config.bytes)
+    }
+
+    /// The engine on the first processor, both applications in this thread on the second.
+    fn apart(&self, cue: &Cue) -> anyhow::Result<Counts> {
+        let [first, second] = self.config.cores;
+        let connections = self.config.connections;
+        let mut config = engine_config(HERE, 24, Device::None, IdlePolicy::Poll);
+        config.core = Some(first);
+        let engine = Engine::spawn(config)?;
+        affinity::pin_current_thread(second)?;
+        let open = || Ends::of(Ual::open_on(engine.connect()?, &wishes(connections))?);
+        let server = EchoServer::new(open()?, at(HERE, PORT))?;
+        let ends = open()?;
+        let region = ends.ual.allocate_region(self.config.bytes as u64, false)?;
+        let client = EchoClient::new(ends, region, at(HERE, PORT), connections, self.config.bytes)?;
+        let mut both = Both(server, client);
+        self.perform(&mut both, cue, |both| &mut both.1, drive_spinning)?;
+        Ok(both.1.counted())
+    }
+
+    /// The server's end of a wire.
+    fn wire_server(&self, wire: Wire, listening: &Sender<()>) -> anyhow::Result<()> {
+        affinity::pin_current_thread(self.config.cores[0])?;
+        let device = Device::Nic(Box::new(AnyNic::Wire(wire)));
+        let (mut engine, control) = Engine::new(engine_config(HERE, 24, device, IdlePolicy::Poll))?;
+        let ends = open_within(&mut engine, &control, self.config.connections)?;
+        let mut server = EchoServer::new(ends, at(HERE, PORT))?;
+        engine.turn();
+        let _ = listening.send(());
+        drive_within(&mut engine, &mut server, |_| {
+            Ok(self.over.load(Ordering::Relaxed))
+        })?;
+        drop(self.stay.lock());
+        Ok(())
+    }
+
+    /// The client's end of a wire.
+    fn wire_client(
+        &self,
+        wire: Wire,
+        listening: &Receiver<()>,
+        cue: &Cue,
+    ) -> anyhow::Result<Counts> {
+        affinity::pin_current_thread(self.config.cores[1])?;
+        let device = Device::Nic(Box::new(AnyNic::Wire(wire)));
+        let (mut engine, control) =
+            Engine::new(engine_config(THERE, 24, device, IdlePolicy::Poll))?;
+        listening.recv().context("the server did not come up")?;
+        let mut client = self.client_within(&mut engine, &control, self.config.connections)?;
+        self.perform(
+            &mut client,
+            cue,
+            |client| client,
+            |client, until| drive_within(&mut engine, client, until),
+        )?;
+        Ok(client.counted())
+    }
+}
+
+/// Steps applications without sleeping; their engine is elsewhere.
+fn drive_spinning<A: Application>(
+    application: &mut A,
+    until: &mut dyn FnMut(&mut A) -> anyhow::Result<bool>,
+) -> anyhow::Result<()> {
+    loop {
+        for _ in 0..64 {
+            if application.step()? == 0 {
+                std::hint::spin_loop();
+            }
+        }
+        if until(application)? {
+            return Ok(());
+        }
+    }
+}
+
+/// Makes both ends, loads and reports. Blocks for warm-up and measured time.
+pub fn run(config: &RpcConfig, milestones: &mut dyn Milestones) -> anyhow::Result<LoadReport> {
+    let stage = Stage {
+        config,
+        stay: Mutex::new(()),
+        over: AtomicBool::new(false),
+    };
+    let counts = std::thread::scope(|scope| -> anyhow::Result<Vec<Counts>> {
+        let stage = &stage;
+        let told = stage.stay.lock();
+        let over = Over(&stage.over);
+        let (ready, is_ready) = channel();
+        let mut windows = Vec::new();
+        let mut cue = || {
+            let (sender, window) = channel();
+            windows.push(sender);
+            let ready = ready.clone();
+            Cue { ready, window }
+        };
+        let mut clients = Vec::new();
+        match config.shape {
+            Shape::One => {
+                let cue = cue();
+                clients.push(
+                    scope.spawn(move || stage.one(config.cores[0], config.connections, &cue)),
+                );
+            }
+            Shape::Double => {
+                for (number, core) in config.cores.into_iter().enumerate() {
+                    let cue = cue();
+                    let connections = (config.connections + 1 - number) / 2;
+                    clients.push(scope.spawn(move || stage.one(core, connections.max(1), &cue)));
+                }
+            }
+            Shape::Apart => {
+                let cue = cue();
+                clients.push(scope.spawn(move || stage.apart(&cue)));
+            }
+            Shape::Wire => {
+                let (here, there) = wire::pair(&WireConfig::default())?;
+                let cue = cue();
+                let (listening, listens) = channel();
+                scope.spawn(move || stage.wire_server(here, &listening));
+                clients.push(scope.spawn(move || stage.wire_client(there, &listens, &cue)));
+            }
+        }
+        drop(ready);
+        lead(config, &is_ready, &windows, milestones)?;
+        drop((told, over));
+        let join = |client: std::thread::ScopedJoinHandle<'_, anyhow::Result<Counts>>| {
+            client.join().unwrap_or_else(|_| bail!("a thread panicked"))
+        };
+        clients.into_iter().map(join).collect()
+    })?;
+    Ok(LoadReport::of(config.measure, Arrivals::Closed, &counts))
+}
+
+/// Tells everybody that it is over, also when something failed.
+struct Over<'a>(&'a AtomicBool);
+
+impl Drop for Over<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Waits for all clients, sets their window, and passes the milestones.
+fn lead(
+    config: &RpcConfig,
+    is_ready: &Receiver<()>,
+    windows: &[Sender<Window>],
+    milestones: &mut dyn Milestones,
+) -> anyhow::Result<()> {
+    for _ in windows {
+        is_ready
+            .recv_timeout(START + Duration::from_secs(5))
+            .context("a client did not come up")?;
+    }
+    milestones.connected()?;
+    let start = Instant::now();
+    let begin = start + config.warm_up;
+    let end = begin + config.measure;
+    for window in windows {
+        window
+            .send(Window { start, begin, end })
+            .ok()
+            .context("a client has ended")?;
+    }
+    sleep_until(begin);
+    milestones.begun()?;
+    sleep_until(end);
+    milestones.ended()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::load::Unwatched;
+
+    fn check(shape: Shape, bytes: usize) {
+        let cores = affinity::allowed_cores().unwrap();
+        let config = RpcConfig {
+            shape,
+            connections: 8,
+            bytes,
+            cores: [cores[0], *cores.last().unwrap()],
+            warm_up: Duration::from_millis(10),
+            measure: Duration::from_millis(100),
+        };
+        let report = run(&config, &mut Unwatched).unwrap();
+        assert!(report.requests > 10, "{shape:?}: {report:?}");
+        assert!(report.latency.count > 10);
+    }
+
+    #[test]
+    fn one_thread_holds_everything() {
+        check(Shape::One, 64);
+    }
+
+    #[test]
+    fn two_threads_hold_everything_twice() {
+        check(Shape::Double, 64);
+    }
+
+    #[test]
+    fn the_engine_apart_serves_both_applications() {
+        check(Shape::Apart, 64);
+    }
+
+    #[test]
+    fn two_engines_talk_over_a_wire() {
+        check(Shape::Wire, 64);
+    }
+
+    #[test]
+    fn large_messages_go_by_reference() {
+        check(Shape::One, 20_000);
+    }
+}
