@@ -116,13 +116,19 @@ impl Connection {
         self.cold.counters.recoveries = self.cold.counters.recoveries.wrapping_add(1);
         self.cold.recover = self.snd_nxt;
         self.cold.high_rxt = self.snd_una;
-        let in_flight = self.outstanding();
+        let in_flight = self.flight_size();
         self.cold
             .controller
             .on_loss(&mut self.window, now, in_flight, mss);
         self.deem_first_segment_lost(ranges);
         // The ACK of what is being timed has to wait for what is lost; that is not a round trip.
         self.rtt_cancel();
+    }
+
+    /// FlightSize of RFC 5681 section 3.1, from which the new threshold is reckoned: no more than the window allows. While holes
+    /// wait to be filled, much new data may be out that is selectively acknowledged.
+    fn flight_size(&self) -> u32 {
+        self.outstanding().min(self.window.cwnd)
     }
 
     /// Three duplicates, or a partial ACK: the first segment at least is lost.
@@ -198,7 +204,7 @@ impl Connection {
         // RFC 5681 section 3.1: ssthresh is reduced when "the given segment has not yet been resent by way of the
         // retransmission timer". As in Linux: also when there was progress since the last timeout.
         if self.phase != Phase::Loss || self.cold.attempts <= 1 {
-            let in_flight = self.outstanding();
+            let in_flight = self.flight_size();
             self.cold
                 .controller
                 .on_rto(&mut self.window, now, in_flight, mss);

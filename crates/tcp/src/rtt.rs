@@ -6,6 +6,9 @@ use crate::Connection;
 use crate::connection::NO_OFFSET;
 use crate::time::Instant;
 
+#[cfg(test)]
+mod tests;
+
 /// Round-trip times above this are taken as this (134 s), so that eight times them fit into 32 bits.
 pub(crate) const MAX_RTT_US: u32 = 1 << 27;
 

@@ -59,6 +59,68 @@ fn lossy_links() {
     }
 }
 
+/// Side 0 sends over a link of 2 MB/s and 20 ms whose queue holds about a round trip. Returns the bytes per second.
+fn throughput(congestion: sidecore_tcp::Algorithm, sack: bool, cut: bool) -> u64 {
+    const TOTAL: u64 = 20_000_000;
+    let link = Link {
+        delay: Duration::from_millis(10),
+        rate: 2_000_000,
+        queue: 30,
+        ..Link::default()
+    };
+    let config = Config {
+        congestion,
+        sack,
+        ..Config::default()
+    };
+    let app = App {
+        send_buffer: 1 << 20,
+        receive_buffer: 1 << 20,
+        tso: if cut { 0 } else { 4 * 1448 },
+        ..bulk(TOTAL)
+    };
+    let mut pair = Pair::new(
+        7,
+        [config.clone(), config],
+        [
+            app,
+            App {
+                total: 0,
+                receive_buffer: 1 << 20,
+                ..App::default()
+            },
+        ],
+        [link.clone(), Link { rate: 0, ..link }],
+    );
+    pair.cut = cut;
+    pair.run_until(2_000_000, |pair| pair.ends[1].received() == TOTAL);
+    if std::env::var("VERBOSE").is_ok() {
+        eprintln!("{:?}", pair.ends[0].connection.info());
+    }
+    assert!(
+        pair.ends[0].retransmissions > 0,
+        "the queue is too small for slow start"
+    );
+    (TOTAL as f64 / pair.elapsed().as_secs_f64()) as u64
+}
+
+#[test]
+fn a_bottleneck_is_used_well() {
+    use sidecore_tcp::Algorithm::{Cubic, NewReno};
+    for (congestion, sack, least) in [
+        (Cubic, true, 1_700_000),
+        (NewReno, true, 1_700_000),
+        (Cubic, false, 1_600_000),
+        (NewReno, false, 1_600_000),
+    ] {
+        for cut in [true, false] {
+            let rate = throughput(congestion, sack, cut);
+            eprintln!("{congestion:?}, SACK {sack}, cut {cut}: {rate} B/s");
+            assert!(rate > least, "{congestion:?}, SACK {sack}: {rate} B/s");
+        }
+    }
+}
+
 #[test]
 #[ignore = "long: run by hand with SEEDS=n"]
 fn many_seeds() {

@@ -8,6 +8,8 @@
 
 mod cubic;
 mod newreno;
+#[cfg(test)]
+mod tests;
 
 pub(crate) use cubic::Cubic;
 pub(crate) use newreno::NewReno;
