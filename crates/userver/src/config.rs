@@ -63,6 +63,8 @@ pub struct Config {
     pub io: Io,
     /// The engine's socket, for [`Io::Sidecore`].
     pub socket: PathBuf,
+    /// Engine: how long a worker looks for events before it sleeps.
+    pub spin: Duration,
     /// Worker threads, at least 1.
     pub workers: usize,
     /// Cores to which the workers are pinned in turn; empty: not pinned.
@@ -100,6 +102,7 @@ impl Config {
             listen,
             io,
             socket: DEFAULT_SOCKET.into(),
+            spin: Duration::from_micros(5),
             workers: 1,
             cores: Vec::new(),
             access_log: None,

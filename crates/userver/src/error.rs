@@ -42,11 +42,17 @@ pub enum Error {
         /// What the system said.
         source: io::Error,
     },
-    /// The engine does not answer or went away.
-    #[error("no engine at {}: {message}; start one with `sidecore engine --socket {}`", .socket.display(), .socket.display())]
-    Engine {
+    /// Nobody answers at the engine's socket.
+    #[error("no engine at {}: {source}; start one with `sidecore engine --socket {}`", .socket.display(), .socket.display())]
+    NoEngine {
         /// Its socket.
         socket: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The engine refused something or went away.
+    #[error("the engine cannot serve: {message}; see its log, and start this again")]
+    Engine {
         /// What went wrong.
         message: String,
     },

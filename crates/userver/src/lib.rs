@@ -32,4 +32,6 @@ pub mod site;
 pub use config::{Config, DEFAULT_SOCKET, Io};
 pub use counters::Counters;
 pub use error::Error;
+pub use io::sidecore::EngineWorker;
+pub use io::sidecore::setup::ual_config;
 pub use server::{Server, raise_descriptor_limit};

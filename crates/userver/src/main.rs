@@ -27,6 +27,9 @@ struct Arguments {
     /// Socket of the engine, for --io sidecore
     #[arg(long, value_name = "PATH", default_value = DEFAULT_SOCKET)]
     socket: PathBuf,
+    /// Microseconds for which a worker looks for events before it sleeps, for --io sidecore
+    #[arg(long, value_name = "MICROSECONDS", default_value_t = 5)]
+    spin: u64,
     /// Worker threads, each with its own cache
     #[arg(long, value_name = "N", default_value_t = 1)]
     workers: usize,
@@ -60,6 +63,7 @@ impl Arguments {
     fn config(&self) -> Config {
         Config {
             socket: self.socket.clone(),
+            spin: Duration::from_micros(self.spin),
             workers: self.workers,
             cores: self.cores.clone(),
             access_log: self.access_log.clone(),

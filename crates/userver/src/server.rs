@@ -9,6 +9,7 @@ use std::thread::JoinHandle;
 use rustix::event::EventfdFlags;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use rustix::thread::CpuSet;
+use sidecore_client::Ual;
 
 use crate::access_log::AccessLog;
 use crate::cache::load::open_root;
@@ -18,6 +19,7 @@ use crate::counters::{Counters, WorkerCounters};
 use crate::encrypt::Encryption;
 use crate::error::Error;
 use crate::io;
+use crate::io::sidecore::setup::Engine;
 use crate::site::Site;
 
 /// A running server. Dropping it stops it as well.
@@ -64,7 +66,7 @@ impl Stop {
         })
     }
 
-    fn request(&self) {
+    pub(crate) fn request(&self) {
         if self.wanted.swap(true, Ordering::AcqRel) {
             return;
         }
@@ -93,6 +95,17 @@ struct Started {
 }
 
 impl Birth {
+    /// Of a worker that is no server's.
+    pub(crate) fn alone(config: Config) -> Result<Self, Error> {
+        Ok(Self {
+            config: Arc::new(config),
+            index: 0,
+            stop: Arc::new(Stop::new()?),
+            counters: Arc::default(),
+            started: mpsc::channel().0,
+        })
+    }
+
     /// Connections that this worker may have.
     pub(crate) fn max_connections(&self) -> usize {
         self.config.max_connections.div_ceil(self.config.workers)
@@ -144,10 +157,44 @@ impl Server {
     /// Starts a server; when this returns, it can be connected to.
     pub fn start(config: Config) -> Result<Self, Error> {
         config.check()?;
-        let listeners = match config.io {
-            Io::Sidecore => Vec::new(),
-            _ => io::listen::listeners(config.listen, config.workers)?,
+        match config.io {
+            Io::Sidecore => {
+                let ual = io::sidecore::setup::open(&config)?;
+                Self::start_on(config, &ual)
+            }
+            _ => {
+                let listeners = io::listen::listeners(config.listen, config.workers)?;
+                let carriers = listeners.into_iter().map(Carrier::Kernel).collect();
+                Self::start_workers(config, carriers)
+            }
+        }
+    }
+
+    /// Starts a server on a UAL that is open already, of an engine in this process, say. It takes a lane and three event queues for each worker;
+    /// [`Config::io`] and [`Config::socket`] do not count.
+    pub fn start_on(config: Config, ual: &Ual) -> Result<Self, Error> {
+        config.check()?;
+        let config = Config {
+            io: Io::Sidecore,
+            ..config
         };
+        let listening = io::sidecore::setup::listen(ual, &config, io::sidecore::setup::wait)?;
+        let (listener, address) = (listening.dti, listening.address);
+        let mut listening = Some(listening);
+        let carriers = (0..config.workers)
+            .map(|_| {
+                Carrier::Engine(Engine {
+                    ual: ual.clone(),
+                    listener,
+                    address,
+                    listening: listening.take(),
+                })
+            })
+            .collect();
+        Self::start_workers(config, carriers)
+    }
+
+    fn start_workers(config: Config, carriers: Vec<Carrier>) -> Result<Self, Error> {
         let (started, starts) = mpsc::channel();
         let mut server = Self {
             address: config.listen,
@@ -155,8 +202,7 @@ impl Server {
             stop: Arc::new(Stop::new()?),
         };
         let config = Arc::new(config);
-        let mut listeners = listeners.into_iter();
-        for index in 0..config.workers {
+        for (index, carrier) in carriers.into_iter().enumerate() {
             let birth = Birth {
                 config: Arc::clone(&config),
                 index,
@@ -164,20 +210,20 @@ impl Server {
                 counters: Arc::default(),
                 started: started.clone(),
             };
-            server.spawn(birth, listeners.next())?;
+            server.spawn(birth, carrier)?;
         }
         drop(started);
         server.await_starts(&starts)?;
         Ok(server)
     }
 
-    fn spawn(&mut self, birth: Birth, listener: Option<OwnedFd>) -> Result<(), Error> {
+    fn spawn(&mut self, birth: Birth, carrier: Carrier) -> Result<(), Error> {
         let counters = Arc::clone(&birth.counters);
         let thread = std::thread::Builder::new()
             .name(format!("userver-{}", birth.index))
             .spawn(move || {
                 let stop = Arc::clone(&birth.stop);
-                let result = run(birth, listener);
+                let result = run(birth, carrier);
                 // A server that lost a worker ends as a whole, so that whoever runs it notices.
                 stop.request();
                 result
@@ -275,25 +321,22 @@ impl Drop for Server {
     }
 }
 
-fn run(birth: Birth, listener: Option<OwnedFd>) -> Result<(), Error> {
+/// What carries a worker's connections.
+enum Carrier {
+    Kernel(OwnedFd),
+    Engine(Engine),
+}
+
+fn run(birth: Birth, carrier: Carrier) -> Result<(), Error> {
     let cores = &birth.config.cores;
     if !cores.is_empty() {
         pin(cores[birth.index % cores.len()])?;
     }
-    let listener = match (birth.config.io, listener) {
-        (Io::Sidecore, _) => return io::sidecore::run(birth),
-        (_, Some(listener)) => listener,
-        (_, None) => {
-            return Err(Error::Defect {
-                what: "a worker",
-                message: "it has no listener".into(),
-            });
-        }
-    };
-    match birth.config.io {
-        Io::Sidecore | Io::Epoll => io::epoll::run(birth, listener),
-        Io::Sendfile => io::sendfile::run(birth, listener),
-        Io::IoUring => io::io_uring::run(birth, listener),
+    match (birth.config.io, carrier) {
+        (_, Carrier::Engine(engine)) => io::sidecore::run(birth, engine),
+        (Io::Sendfile, Carrier::Kernel(listener)) => io::sendfile::run(birth, listener),
+        (Io::IoUring, Carrier::Kernel(listener)) => io::io_uring::run(birth, listener),
+        (_, Carrier::Kernel(listener)) => io::epoll::run(birth, listener),
     }
 }
 

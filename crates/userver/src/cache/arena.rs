@@ -11,17 +11,20 @@ const ALIGN: u64 = 64;
 
 #[derive(Debug, Default)]
 struct Free {
+    bytes: u64,
     by_offset: BTreeMap<u64, u64>,
     by_len: BTreeSet<(u64, u64)>,
 }
 
 impl Free {
     fn add(&mut self, offset: u64, len: u64) {
+        self.bytes += len;
         self.by_offset.insert(offset, len);
         self.by_len.insert((len, offset));
     }
 
     fn take(&mut self, offset: u64, len: u64) {
+        self.bytes -= len;
         self.by_offset.remove(&offset);
         self.by_len.remove(&(len, offset));
     }
@@ -67,6 +70,11 @@ impl Arena {
     /// Bytes in all.
     pub fn capacity(&self) -> u64 {
         self.capacity
+    }
+
+    /// Bytes that are free, in holes of whatever size.
+    pub fn free(&self) -> u64 {
+        self.free.borrow().bytes
     }
 
     /// A block of `len` bytes, or `None` when there is no hole of that size.
@@ -131,7 +139,9 @@ mod tests {
         assert_eq!(arena.capacity(), 640);
         let blocks: Vec<Block> = (0..10).map(|_| arena.allocate(64).unwrap()).collect();
         assert!(arena.allocate(1).is_none());
+        assert_eq!(arena.free(), 0);
         drop(blocks);
+        assert_eq!(arena.free(), 640);
         let whole = arena.allocate(640).unwrap();
         assert_eq!((whole.offset(), whole.len()), (64, 640));
         drop(whole);

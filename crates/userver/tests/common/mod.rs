@@ -1,12 +1,14 @@
 //! A server over a directory of its own, and a client that looks at bytes.
 
 use std::fs;
-use std::io::{ErrorKind, Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::{Shutdown, TcpStream};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use sidecore_userver::{Config, Counters, Io, Server};
+use sidecore_client::{Sockets, SocketsConfig, Ual, UalConfig, blocking};
+use sidecore_engine::{Engine, EngineConfig, EngineHandle};
+use sidecore_userver::{Config, Counters, Io, Server, ual_config};
 
 /// Nothing here should take this long.
 pub(crate) const LONG: Duration = Duration::from_secs(10);
@@ -14,6 +16,8 @@ pub(crate) const LONG: Duration = Duration::from_secs(10);
 pub(crate) struct Site {
     pub(crate) dir: tempfile::TempDir,
     pub(crate) server: Server,
+    /// An engine without a device: clients are on it as well.
+    engine: Option<(Sockets, EngineHandle)>,
 }
 
 /// Bytes that tell where they belong.
@@ -45,12 +49,43 @@ impl Site {
         let mut config = Config::new(root, "127.0.0.1:0".parse().unwrap(), io);
         config.max_connections = 1000;
         change(&mut config);
+        if io == Io::Sidecore {
+            return Self::start_on_engine(dir, config);
+        }
         let server = Server::start(config).unwrap();
-        Self { dir, server }
+        Self {
+            dir,
+            server,
+            engine: None,
+        }
+    }
+
+    fn start_on_engine(dir: tempfile::TempDir, mut config: Config) -> Self {
+        let engine = Engine::spawn(EngineConfig {
+            addresses: vec!["10.9.0.1/24".parse().unwrap()],
+            ..EngineConfig::default()
+        })
+        .unwrap();
+        config.listen = "10.9.0.1:80".parse().unwrap();
+        let ual = Ual::open_on(engine.connect().unwrap(), &ual_config(&config)).unwrap();
+        let server = Server::start_on(config, &ual).unwrap();
+        let ual = Ual::open_on(engine.connect().unwrap(), &UalConfig::default()).unwrap();
+        let sockets = Sockets::new(&ual, SocketsConfig::default()).unwrap();
+        Self {
+            dir,
+            server,
+            engine: Some((sockets, engine)),
+        }
     }
 
     pub(crate) fn client(&self) -> Client {
-        Client::connect(self.server.address())
+        let address = self.server.address();
+        Client::new(match &self.engine {
+            None => Stream::Kernel(TcpStream::connect(address).unwrap()),
+            Some((sockets, _)) => {
+                Stream::Engine(blocking::TcpStream::connect(sockets, address).unwrap())
+            }
+        })
     }
 
     /// What one request is answered with, on a connection of its own.
@@ -81,14 +116,62 @@ impl Answer {
     }
 }
 
+/// A client's connection, through the kernel or through the engine.
+pub(crate) enum Stream {
+    Kernel(TcpStream),
+    Engine(blocking::TcpStream),
+}
+
+macro_rules! either {
+    ($self:expr, $stream:ident => $work:expr) => {
+        match $self {
+            Self::Kernel($stream) => $work,
+            Self::Engine($stream) => $work,
+        }
+    };
+}
+
+impl Stream {
+    pub(crate) fn set_read_timeout(&self, timeout: Option<Duration>) -> io::Result<()> {
+        either!(self, stream => stream.set_read_timeout(timeout))
+    }
+
+    fn set_write_timeout(&self, timeout: Option<Duration>) -> io::Result<()> {
+        either!(self, stream => stream.set_write_timeout(timeout))
+    }
+
+    fn set_nodelay(&self, on: bool) -> io::Result<()> {
+        either!(self, stream => stream.set_nodelay(on))
+    }
+
+    pub(crate) fn shutdown(&self, how: Shutdown) -> io::Result<()> {
+        either!(self, stream => stream.shutdown(how))
+    }
+}
+
+impl Read for Stream {
+    fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
+        either!(self, stream => stream.read(out))
+    }
+}
+
+impl Write for Stream {
+    fn write(&mut self, data: &[u8]) -> io::Result<usize> {
+        either!(self, stream => stream.write(data))
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        either!(self, stream => stream.flush())
+    }
+}
+
 pub(crate) struct Client {
-    pub(crate) stream: TcpStream,
+    pub(crate) stream: Stream,
     buffer: Vec<u8>,
 }
 
 impl Client {
-    pub(crate) fn connect(address: SocketAddr) -> Self {
-        let stream = TcpStream::connect(address).unwrap();
+    fn new(stream: Stream) -> Self {
         stream.set_read_timeout(Some(LONG)).unwrap();
         stream.set_write_timeout(Some(LONG)).unwrap();
         stream.set_nodelay(true).unwrap();
@@ -164,10 +247,7 @@ impl Client {
     pub(crate) fn expect_silence(&mut self, time: Duration) {
         self.stream.set_read_timeout(Some(time)).unwrap();
         let error = self.stream.read(&mut [0; 16]).unwrap_err();
-        assert!(matches!(
-            error.kind(),
-            ErrorKind::WouldBlock | ErrorKind::TimedOut
-        ));
+        assert!(is_timeout(&error), "{error}");
         self.stream.set_read_timeout(Some(LONG)).unwrap();
     }
 }
@@ -183,4 +263,8 @@ pub(crate) fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
         assert!(start.elapsed() < LONG, "{what} did not happen");
         std::thread::sleep(Duration::from_millis(5));
     }
+}
+
+pub(crate) fn is_timeout(error: &io::Error) -> bool {
+    matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut)
 }
