@@ -434,7 +434,7 @@ fn receive(state: &mut State, group: &Group, event: &Event) {
     if state.closed || state.read_shut {
         let mut lane = lock(&group.lane);
         lane.return_chunk(event);
-    } else if datagram || event.len() > 0 {
+    } else if datagram || !event.is_empty() {
         state.received.push_back(Piece {
             event: *event,
             taken: 0,
