@@ -108,6 +108,10 @@ fn random_control_memory() {
 }
 
 #[test]
+#[cfg_attr(
+    miri,
+    ignore = "writes words of other sizes, as another process may and a Rust thread may not"
+)]
 fn an_application_that_writes_while_the_engine_reads() {
     let memory = Shared::heap(GEOMETRY.size());
     let mut engine = EngineControl::new(memory.clone(), GEOMETRY).unwrap();

@@ -30,11 +30,21 @@ impl Memfd {
         Ok(Self(fd))
     }
 
-    /// Seals the size for ever: neither end can shrink or grow the file, nor add or undo seals that forbid it.
+    /// Seals the size for ever: nobody can shrink or grow the file, nor undo that.
     ///
-    /// Holes can still be punched by whoever may write.
+    /// Holes can still be punched by whoever may write, until [`Memfd::seal_holes`].
+    ///
+    /// To be called before the descriptor is passed on: adding a seal waits for writers, and a stranger can write for ever.
     pub fn seal_size(&self) -> io::Result<()> {
-        let seals = SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL;
+        let seals = SealFlags::SHRINK | SealFlags::GROW;
+        Ok(rustix::fs::fcntl_add_seals(&self.0, seals)?)
+    }
+
+    /// Seals all future writing, but for mappings that exist: whoever has the memory mapped writable goes on, and nobody, these
+    /// included, can punch a hole, write by descriptor or map it writable again. For memory that several write: all map it, then
+    /// one of them seals.
+    pub fn seal_holes(&self) -> io::Result<()> {
+        let seals = SealFlags::FUTURE_WRITE | SealFlags::SEAL;
         Ok(rustix::fs::fcntl_add_seals(&self.0, seals)?)
     }
 
@@ -135,6 +145,20 @@ pub fn is_writable(fd: impl AsFd) -> bool {
     open_for_writing && !sealed
 }
 
+/// Whether somebody could still punch holes into the memory: each makes whoever touches it wait for as long as punching takes.
+pub fn is_punchable(fd: impl AsFd) -> bool {
+    !rustix::fs::fcntl_get_seals(fd)
+        .is_ok_and(|seals| seals.intersects(SealFlags::WRITE | SealFlags::FUTURE_WRITE))
+}
+
+/// Size of the pages of a memfd of huge pages; `None` for others.
+pub fn huge_page_size(fd: impl AsFd) -> Option<u64> {
+    const HUGETLBFS: u64 = 0x9584_58f6;
+    let fd = fd.as_fd();
+    let kind = rustix::fs::fstatfs(fd).ok()?;
+    (kind.f_type as u64 == HUGETLBFS).then_some(kind.f_bsize as u64)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -173,8 +197,13 @@ mod tests {
     fn memory_sealed_for_readers_can_neither_be_written_nor_punched() {
         let memory = Memfd::create("pool", 8192, false).unwrap();
         let writer = crate::Mmap::shared(&memory, 8192, true, false).unwrap();
+        assert!(is_punchable(&memory) && huge_page_size(&memory).is_none());
         memory.seal_for_readers().unwrap();
-        assert!(!is_writable(&memory));
+        assert!(!is_writable(&memory) && !is_punchable(&memory));
+        // Nor through the mapping that may still write.
+        // SAFETY: the range is the mapping's own; nobody else has this memory.
+        let removed = unsafe { libc::madvise(writer.as_ptr().cast(), 4096, libc::MADV_REMOVE) };
+        assert_eq!(removed, -1);
         assert!(crate::Mmap::shared(&memory, 8192, true, false).is_err());
         let punch = rustix::fs::fallocate(
             &memory,

@@ -38,6 +38,15 @@ impl Mmap {
                 "an empty mapping",
             ));
         }
+        if let Some(page) = crate::memfd::huge_page_size(&fd)
+            && !(len as u64).is_multiple_of(page)
+        {
+            // The kernel would round up here, and refuse to unmap what we think we have.
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidInput,
+                "not a whole number of huge pages",
+            ));
+        }
         // SAFETY: the kernel chooses the address, so that no existing mapping is touched.
         let ptr = unsafe {
             rustix::mm::mmap(std::ptr::null_mut(), len, protection, flags, fd.as_fd(), 0)?

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering,
 use crate::Mmap;
 
 /// Mappings that can be registered at a time.
-pub const REGISTRATIONS_MAX: usize = 4096;
+pub const REGISTRATIONS_MAX: usize = 1 << 15;
 
 /// One registered mapping. A reader (the handler) takes `start` and `end` as of one time only when `version` is even and
 /// the same before and after.

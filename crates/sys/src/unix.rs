@@ -1,5 +1,7 @@
 //! UNIX sockets of type SEQPACKET: one message a packet, descriptors beside it, an end of file when the other side dies.
 
+mod closing;
+
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -13,6 +15,8 @@ use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags,
     SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType,
 };
+
+pub use closing::{close_aside, closers_are_stuck};
 
 /// Descriptors that one message carries at most.
 pub const FDS_MAX: usize = 4;
@@ -188,10 +192,17 @@ impl Stream {
 
     /// Receives one message, and its descriptors (close-on-exec). 0 bytes: the other end is closed (empty messages are not sent here).
     ///
-    /// A message that does not fit, or carries more than [`FDS_MAX`] descriptors, is `InvalidData`; all its descriptors are closed.
+    /// A message that does not fit, or carries more than [`FDS_MAX`] descriptors, is `InvalidData`; all its descriptors are closed. So is any
+    /// message with descriptors while [`closers_are_stuck`].
     pub fn recv_with_fds(&self, buffer: &mut [u8]) -> io::Result<(usize, Vec<OwnedFd>)> {
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FDS_MAX))];
-        let mut control = RecvAncillaryBuffer::new(&mut space);
+        // Without space the kernel drops descriptors itself, and asks nobody.
+        let space = if closers_are_stuck() {
+            &mut space[..0]
+        } else {
+            &mut space[..]
+        };
+        let mut control = RecvAncillaryBuffer::new(space);
         let received = loop {
             let mut io = [IoSliceMut::new(&mut *buffer)];
             match rustix::net::recvmsg(&self.0, &mut io, &mut control, RecvFlags::CMSG_CLOEXEC) {
@@ -266,21 +277,6 @@ impl Stream {
     pub fn into_fd(self) -> OwnedFd {
         self.0
     }
-}
-
-/// Closes descriptors that a stranger sent on a thread of their own.
-///
-/// Closing can wait for ever: a FUSE file's daemon is asked first, a socket may linger. So a thread that serves others never
-/// closes a stranger's descriptor itself.
-pub fn close_aside(fds: Vec<OwnedFd>) {
-    if fds.is_empty() {
-        return;
-    }
-    let builder = std::thread::Builder::new()
-        .name("closer".into())
-        .stack_size(64 << 10);
-    // When no thread can be had the closure is dropped, and with it the descriptors, here after all.
-    let _ = builder.spawn(move || drop(fds));
 }
 
 impl AsFd for Listener {
