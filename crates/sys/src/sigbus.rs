@@ -298,4 +298,40 @@ mod tests {
             }
         });
     }
+
+    fn free_huge_pages() -> u64 {
+        let path = "/sys/kernel/mm/hugepages/hugepages-2048kB/free_hugepages";
+        std::fs::read_to_string(path)
+            .ok()
+            .and_then(|text| text.trim().parse().ok())
+            .unwrap_or(0)
+    }
+
+    /// The one way in which memory that is sealed in size can vanish while there is memory enough.
+    #[test]
+    fn huge_pages_that_somebody_else_took() {
+        const PAGE: u64 = 2 << 20;
+        let free = free_huge_pages();
+        if free < 2 {
+            eprintln!("skipped: needs two free huge pages (vm.nr_hugepages)");
+            return;
+        }
+        let memory = Memfd::create("huge", PAGE, true).unwrap();
+        memory.seal_size().unwrap();
+        assert_eq!(crate::check_sealed(&memory).unwrap(), PAGE);
+        assert!(Mmap::shared(&memory, 4096, true, false).is_err());
+        let watched = Watched::new(Mmap::shared(&memory, PAGE as usize, true, false).unwrap());
+        let watched = watched.unwrap();
+        let at = watched.mapping().as_ptr();
+        // SAFETY: inside the mapping.
+        unsafe { at.write_volatile(7) };
+        let hole = rustix::fs::FallocateFlags::PUNCH_HOLE | rustix::fs::FallocateFlags::KEEP_SIZE;
+        rustix::fs::fallocate(&memory, hole, 0, PAGE).unwrap();
+        let rest = Memfd::create("rest", free * PAGE, true).unwrap();
+        let rest = Mmap::shared(&rest, (free * PAGE) as usize, true, false).unwrap();
+        // SAFETY: inside the mapping.
+        assert_eq!(unsafe { at.add(100).read_volatile() }, 0);
+        assert!(watched.condemned());
+        drop(rest);
+    }
 }
