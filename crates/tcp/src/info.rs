@@ -81,7 +81,7 @@ impl Connection {
             cwnd: self.window.cwnd,
             ssthresh: self.window.ssthresh,
             send_window: self.snd_wnd,
-            receive_window: self.rcv_adv.saturating_sub(self.rcv_nxt) as u32,
+            receive_window: (self.rcv_adv - self.rcv_nxt) as u32,
             in_flight: self.in_flight(),
             bytes_acked: self.send_una(),
             bytes_received: self.receive_next(),

@@ -70,7 +70,7 @@ impl Connection {
         ) {
             return false;
         }
-        let left = self.rcv_adv.saturating_sub(self.rcv_nxt);
+        let left = self.rcv_adv - self.rcv_nxt;
         let unit = 1u64 << self.rcv_scale.shift();
         let gain = (buffer.min(0xffff * unit) / unit * unit).saturating_sub(left);
         let least = u64::from(self.rcv_sws).max(1);
@@ -100,14 +100,15 @@ impl Connection {
                 return UnscaledWindow(units as u16);
             }
         }
-        let left = self.rcv_adv.saturating_sub(self.rcv_nxt);
+        // The edge was that many units or fewer from an earlier RCV.NXT: the field has room for it.
+        let left = self.rcv_adv - self.rcv_nxt;
         let rounded_up = (left + (1 << shift) - 1) >> shift;
         let edge = self.rcv_nxt + (rounded_up << shift);
         if edge <= self.rcv_limit {
             self.rcv_adv = edge;
-            UnscaledWindow(rounded_up.min(0xffff) as u16)
+            UnscaledWindow(rounded_up as u16)
         } else {
-            UnscaledWindow((left >> shift).min(0xffff) as u16)
+            UnscaledWindow((left >> shift) as u16)
         }
     }
 
@@ -133,7 +134,7 @@ impl Connection {
             let elapsed_ms = self.timestamp(now).wrapping_sub(timestamps.echo);
             self.cold.autotune.round_trip(elapsed_ms);
         }
-        let window = self.rcv_adv.saturating_sub(self.rcv_nxt);
+        let window = self.rcv_adv - self.rcv_nxt;
         let tune = &mut self.cold.autotune;
         let round_trip = self
             .rtt

@@ -242,6 +242,8 @@ impl Connection {
         self.cold.recent.clear();
         self.flags.clear(Flags::OUT_OF_ORDER.or(Flags::SACK_DUE));
         self.rcv_nxt += 1;
+        // The FIN may lie just after the window.
+        self.rcv_adv = self.rcv_adv.max(self.rcv_nxt);
         self.flags.set(Flags::FIN_RECEIVED.or(Flags::ACK_NOW));
         arrival.outcome.fin = true;
         match self.state {

@@ -1,16 +1,18 @@
 //! Segments out: what is due, in which order, and how much of it (RFC 9293 sections 3.8.6 and 3.7.4).
 
-use core::ops::Range as OffsetRange;
+mod rare;
+mod retransmission;
 
-use sidecore_wire::{SeqNumber, TcpFlags, TcpHeader, TcpOptions, Timestamps, UnscaledWindow};
+use core::ops::Range;
+
+use sidecore_wire::{SeqNumber, TcpFlags, TcpHeader, TcpOptions, Timestamps};
 
 use crate::Connection;
 use crate::congestion::{CongestionControl, initial_window};
 use crate::flags::Flags;
-use crate::range_pool::{Range, RangePool};
-use crate::recovery::Phase;
+use crate::range_pool::RangePool;
 use crate::time::Instant;
-use crate::types::{State, TxLimits, TxSegment};
+use crate::types::{TxLimits, TxSegment};
 
 /// How long cork and MSG_MORE hold a partial segment back.
 const CORK_MS: u32 = 200;
@@ -43,7 +45,7 @@ impl Connection {
     /// The next segment to send, or `None`. To be called until it gives `None`, at the end of the caller's turn, so that
     /// acknowledgments ride on the data of that turn.
     ///
-    /// In this order: RST, SYN, probes; retransmissions; new data; FIN (with the last data if possible); a pure ACK.
+    /// In this order: RST, SYN, probes (`rare.rs`); retransmissions (`retransmission.rs`); new data; FIN (with the last data if possible); a pure ACK.
     #[inline]
     pub fn poll_transmit(
         &mut self,
@@ -328,99 +330,13 @@ impl Connection {
         self.rtt_started = now;
     }
 
-    /// Sends again what is lost, as far as the window allows (NextSeg () of RFC 6675 section 4).
-    #[cold]
-    fn poll_retransmission(
-        &mut self,
-        now: Instant,
-        tx: &TxLimits,
-        ranges: &mut RangePool,
-    ) -> Option<TxSegment> {
-        debug_assert!(self.phase != Phase::Open);
-        let mss = u64::from(self.mss);
-        let room = u64::from(self.window.cwnd.saturating_sub(self.in_flight()));
-        let must = self.flags.any(Flags::RETRANSMIT_NOW);
-        self.flags.clear(Flags::RETRANSMIT_NOW);
-        if room < mss && !must {
-            return None;
-        }
-        // Rule 1.
-        if let Some(lost) = self.next_lost(ranges)
-            && self.may_retransmit(lost)
-        {
-            let limit = room.min(u64::from(tx.max_segments_bytes)).max(mss);
-            let mut len = lost.len().min(limit);
-            if len > mss {
-                len -= len % mss;
-            }
-            let range = Range::new(lost.start, lost.start + len);
-            self.cold.high_rxt = range.end;
-            return Some(self.retransmit(now, range));
-        }
-        // Rule 2: new data.
-        if self.sendable::<true>(0).is_ok() {
-            return None;
-        }
-        self.poll_last_resort(now, room, ranges)
-    }
-
-    /// Rules 3 and 4 of NextSeg (): there is nothing better to do with what the window allows.
-    fn poll_last_resort(
-        &mut self,
-        now: Instant,
-        room: u64,
-        ranges: &RangePool,
-    ) -> Option<TxSegment> {
-        let mss = u64::from(self.mss);
-        if self.phase == Phase::Recovery && room >= mss {
-            if let Some(suspect) = self.next_suspect(ranges)
-                && self.may_retransmit(suspect)
-            {
-                let end = suspect.end.min(suspect.start + mss);
-                self.cold.high_rxt = end;
-                return Some(self.retransmit(now, Range::new(suspect.start, end)));
-            }
-            if let Some(rescue) = self.rescue(ranges)
-                && self.may_retransmit(rescue)
-            {
-                // "HighRxt MUST NOT be updated"
-                self.cold.rescue_rxt = self.cold.recover;
-                return Some(self.retransmit(now, rescue));
-            }
-        }
-        self.flags.clear(Flags::LOST_LEFT);
-        None
-    }
-
-    /// Whether the peer's window still covers it. A window that has shrunk: the first segment is sent again even so (RFC 9293
-    /// section 3.8.6, SHLD-16).
-    fn may_retransmit(&self, range: Range) -> bool {
-        range.start == self.snd_una || range.start < self.snd_una + u64::from(self.snd_wnd)
-    }
-
-    fn retransmit(&mut self, now: Instant, range: Range) -> TxSegment {
-        let mut flags = TcpFlags::ACK;
-        let data_end = range.end.min(self.send_limit);
-        if range.end > self.send_limit {
-            flags |= TcpFlags::FIN;
-        }
-        if data_end == self.send_limit {
-            flags |= TcpFlags::PSH;
-        }
-        self.note_retransmission(range);
-        if range.start == self.snd_una || self.retransmit_at == Instant::NEVER {
-            self.retransmit_at = now.after_micros(self.rto_us);
-        }
-        self.segment(now, flags, range.start..data_end, true)
-    }
-
     /// A segment that acknowledges, with or without payload.
     #[inline(always)]
     fn segment(
         &mut self,
         now: Instant,
         flags: TcpFlags,
-        payload: OffsetRange<u64>,
+        payload: Range<u64>,
         retransmission: bool,
     ) -> TxSegment {
         let header = self.header(now, self.snd_seq(payload.start), flags);
@@ -461,110 +377,6 @@ impl Connection {
         let mut segment = self.segment(now, TcpFlags::ACK, at..at, false);
         // After a FIN, SND.NXT lies one after the data.
         segment.header.seq = self.snd_seq(self.snd_nxt);
-        segment
-    }
-
-    /// What is seldom due: resets, the handshake, probes.
-    #[cold]
-    fn poll_rare(&mut self, now: Instant) -> Option<TxSegment> {
-        if self.flags.any(Flags::RESET_REPLY) {
-            self.flags.clear(Flags::RESET_REPLY);
-            let header = TcpHeader {
-                seq: self.cold.reset_reply_seq,
-                flags: TcpFlags::RST,
-                ..TcpHeader::default()
-            };
-            return Some(self.bare(header));
-        }
-        if self.flags.any(Flags::RESET_DUE) {
-            self.flags.clear(Flags::RESET_DUE);
-            return Some(self.reset());
-        }
-        if self.flags.any(Flags::FIN_WAIT_2_DUE) {
-            self.arm_fin_wait_2(now);
-        }
-        if self.flags.any(Flags::SYN_DUE) {
-            self.flags.clear(Flags::SYN_DUE);
-            return Some(self.syn(now));
-        }
-        if self.flags.any(Flags::PROBE_DUE) {
-            self.flags.clear(Flags::PROBE_DUE);
-            return Some(self.probe(now));
-        }
-        if self.state == State::SynReceived && self.flags.any(Flags::ACK_NOW) {
-            return Some(self.pure_ack(now));
-        }
-        None
-    }
-
-    /// `<SEQ=SND.NXT><ACK=RCV.NXT><CTL=RST,ACK>`; in SYN-RECEIVED SND.NXT is ISS + 1.
-    fn reset(&mut self) -> TxSegment {
-        let header = TcpHeader {
-            seq: self.snd_seq(self.snd_nxt),
-            ack: self.rcv_seq(self.rcv_nxt),
-            flags: TcpFlags::RST | TcpFlags::ACK,
-            window: UnscaledWindow(0),
-            ..TcpHeader::default()
-        };
-        self.bare(header)
-    }
-
-    fn bare(&self, header: TcpHeader) -> TxSegment {
-        TxSegment {
-            header,
-            payload: self.send_nxt()..self.send_nxt(),
-            segment_size: self.mss,
-            retransmission: false,
-        }
-    }
-
-    /// `<SEQ=ISS><CTL=SYN>`, with `<ACK=RCV.NXT>` in SYN-RECEIVED, and the options that are offered or agreed.
-    fn syn(&mut self, now: Instant) -> TxSegment {
-        let answers = self.state == State::SynReceived;
-        let mut flags = TcpFlags::SYN;
-        if answers {
-            flags |= TcpFlags::ACK;
-        }
-        let timestamps = self.flags.any(Flags::TIMESTAMPS).then(|| Timestamps {
-            value: self.timestamp(now),
-            echo: self.ts_recent,
-        });
-        let header = TcpHeader {
-            seq: self.snd_base.sub(1),
-            ack: if answers { self.rcv_base } else { SeqNumber(0) },
-            flags,
-            window: self.select_syn_window(),
-            options: TcpOptions {
-                mss: Some(self.cold.announced_mss),
-                window_scale: self.flags.any(Flags::SCALE).then_some(self.rcv_scale),
-                sack_permitted: self.flags.any(Flags::SACK),
-                timestamps,
-                ..TcpOptions::NONE
-            },
-            ..TcpHeader::default()
-        };
-        if self.cold.attempts == 0 && self.retransmit_at == Instant::NEVER {
-            self.rtt_started = now;
-            self.cold.unanswered_since = now;
-        }
-        self.retransmit_at = now.after_micros(self.rto_us);
-        self.flags.clear(Flags::ACK_NOW);
-        TxSegment {
-            header,
-            payload: 0..0,
-            segment_size: self.mss,
-            retransmission: self.cold.attempts > 0,
-        }
-    }
-
-    /// A segment without payload from before SND.UNA, which every TCP must answer with an ACK: the zero-window and keepalive
-    /// probe of BSD and Linux (RFC 9293 section 3.8.4: "SEG.SEQ = SND.NXT-1"). It takes no sequence number, so that a probe
-    /// that the peer's window refuses leaves nothing to undo; where the window has room for a byte, data is sent instead.
-    fn probe(&mut self, now: Instant) -> TxSegment {
-        let mut header = self.header(now, self.snd_seq(self.snd_una).sub(1), TcpFlags::ACK);
-        header.options.sack = Default::default();
-        let mut segment = self.bare(header);
-        segment.retransmission = true;
         segment
     }
 }
