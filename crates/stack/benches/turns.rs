@@ -1,0 +1,42 @@
+//! Times of the same turns that `instructions` counts.
+
+mod common;
+
+use common::World;
+use divan::counter::ItemsCount;
+use divan::{Bencher, black_box};
+use sidecore_stack::RxChecksum;
+
+const REQUESTS: usize = 1000;
+
+fn main() {
+    divan::main();
+}
+
+#[divan::bench(args = [RxChecksum::Valid, RxChecksum::Unchecked])]
+fn request_and_answer(bencher: Bencher<'_, '_>, checksum: RxChecksum) {
+    bencher
+        .counter(ItemsCount::new(REQUESTS))
+        .with_inputs(|| World::new(REQUESTS, true, checksum))
+        .bench_local_refs(|world| {
+            for _ in 0..REQUESTS {
+                world.take_frame();
+                world.answer();
+                world.end_turn();
+            }
+            black_box(world.stub.acked + world.stub.sent)
+        });
+}
+
+#[divan::bench]
+fn receive(bencher: Bencher<'_, '_>) {
+    bencher
+        .counter(ItemsCount::new(REQUESTS))
+        .with_inputs(|| World::new(REQUESTS, false, RxChecksum::Valid))
+        .bench_local_refs(|world| {
+            for _ in 0..REQUESTS {
+                world.take_frame();
+            }
+            black_box(world.stub.stored)
+        });
+}
