@@ -26,9 +26,19 @@
 //! * the line at `tail` has only its mark looked at, as an atomic;
 //! * the rest, up to `head + ring`, belongs to the writer, the line at `tail` too but for its mark.
 
+//! # Checks
+//!
+//! Miri runs the tests of this file (with `-Zmiri-disable-weak-memory-emulation`, which it cannot do for memory that is
+//! used both as atomics and as bytes). Under `--cfg loom` marks and head are loom's atomics, and each line has a cell
+//! that notices if both ends may touch it at once.
+
 use core::cell::{Cell, UnsafeCell};
+#[cfg(not(loom))]
 use core::sync::atomic::{AtomicU64, Ordering};
 use std::sync::Arc;
+
+#[cfg(loom)]
+use loom::sync::atomic::{AtomicU64, Ordering};
 
 /// Bytes of a cache line.
 pub(super) const LINE: u64 = 64;
@@ -48,6 +58,16 @@ struct Ring {
     /// Bytes less 1; the number of bytes is a power of two.
     mask: u64,
     head: Apart<AtomicU64>,
+    #[cfg(loom)]
+    shadow: Vec<Shadow>,
+}
+
+/// What loom watches of a line: its mark, and who touches the rest.
+#[cfg(loom)]
+#[derive(Default)]
+struct Shadow {
+    mark: AtomicU64,
+    rest: loom::cell::UnsafeCell<()>,
 }
 
 // SAFETY: the lines are the only part without a synchronisation of its own. Which end may touch which of them is
@@ -74,7 +94,31 @@ impl Ring {
             .wrapping_add(offset)
     }
 
+    /// Tells loom that the frame of `len` bytes of the record at `start` is written, or else read.
+    #[inline]
+    #[cfg_attr(
+        not(loom),
+        allow(unused_variables, clippy::unused_self, reason = "for loom")
+    )]
+    fn touch(&self, start: u64, len: u64, write: bool) {
+        #[cfg(loom)]
+        for position in (start..start + record_len(len)).step_by(LINE as usize) {
+            let shadow = &self.shadow[((position & self.mask) / LINE) as usize];
+            if write {
+                shadow.rest.with_mut(|_| ());
+            } else {
+                shadow.rest.with(|_| ());
+            }
+        }
+    }
+
+    #[cfg(loom)]
+    fn mark(&self, position: u64) -> &AtomicU64 {
+        &self.shadow[((position & self.mask) / LINE) as usize].mark
+    }
+
     /// The mark of the record at `position`, a multiple of a line.
+    #[cfg(not(loom))]
     #[inline]
     fn mark(&self, position: u64) -> &AtomicU64 {
         debug_assert!(position.is_multiple_of(LINE));
@@ -88,7 +132,7 @@ impl Ring {
 pub(super) fn ring(bytes: u64, frame_max: u64) -> (Sender, Receiver) {
     let len = bytes
         .max(4 * record_len(frame_max))
-        .max(4096)
+        .max(if cfg!(loom) { 0 } else { 4096 })
         .next_power_of_two();
     let lines = (0..len / LINE)
         .map(|_| Line(UnsafeCell::new([0; LINE as usize])))
@@ -97,6 +141,8 @@ pub(super) fn ring(bytes: u64, frame_max: u64) -> (Sender, Receiver) {
         lines,
         mask: len - 1,
         head: Apart(AtomicU64::new(0)),
+        #[cfg(loom)]
+        shadow: (0..len / LINE).map(|_| Shadow::default()).collect(),
     });
     let sender = Sender {
         ring: Arc::clone(&ring),
@@ -176,6 +222,7 @@ impl Sender {
         }
         let (start, end) = self.place(len);
         self.begun = Some((start, end));
+        self.ring.touch(start, len, true);
         // SAFETY: `[start + FRAME_AT, start + FRAME_AT + len)` lies in `[tail, head + ring)`, which is the writer's
         // (`fits`), behind the mark that the reader may be polling, and does not wrap (`place`). It is initialised:
         // the ring was made zeroed. `&mut self` is borrowed for as long as the slice is.
@@ -246,6 +293,7 @@ impl Receiver {
         if past_head + bytes > self.read - self.head || offset + bytes > self.ring.len() {
             return &[];
         }
+        self.ring.touch(offset, len.into(), false);
         // SAFETY: the bytes lie in `[head, read)` and do not wrap, as was just checked for whatever token and length;
         // nobody writes there until `release`, which needs `&mut self`. They are initialised: the ring was made zeroed.
         unsafe { core::slice::from_raw_parts(self.ring.byte(offset + FRAME_AT), len as usize) }
@@ -262,6 +310,10 @@ impl Receiver {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 #[path = "sys_tests.rs"]
+mod tests;
+
+#[cfg(all(test, loom))]
+#[path = "sys_loom.rs"]
 mod tests;
