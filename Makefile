@@ -23,7 +23,7 @@ setup-test:
 demo: setup-demo build
 	target/release/sidecore demo $(DEMO_ARGS)
 
-test: setup-test build
+test: setup-test
 	@scripts/test.sh
 
 lint:
