@@ -21,7 +21,7 @@ use sidecore_client::{
     Command, Dti, DtiHandle, Event, EventKind, EventQueue, Operation, Status, Ual,
 };
 
-use self::connection::{Connection, Core, PLACES_BYTES, State};
+use self::connection::{ALL_SENT, Connection, Core, PLACES_BYTES, State};
 use self::setup::Engine;
 use self::store::RegionStore;
 use super::idle::{self, IdleWheel};
@@ -219,16 +219,18 @@ impl EngineWorker {
         count
     }
 
-    /// Sleeps until there is something to receive or to accept.
+    /// Sleeps until there is something to receive or to accept, or to go on with.
     fn sleep(&mut self) -> Result<(), Error> {
         self.core.site.counters.sleeps.add(1);
-        // While it stops, the last events may be of sends.
-        let nap = if self.stopping { NAP / 20 } else { NAP };
-        EventQueue::wait_any(&mut [&mut self.receives, &mut self.accepts], Some(nap))
-            .map(drop)
-            .map_err(|gone| Error::Engine {
-                message: gone.to_string(),
-            })
+        let (receives, accepts) = (&mut self.receives, &mut self.accepts);
+        let woken = if self.core.blocked > 0 || self.stopping {
+            EventQueue::wait_any(&mut [receives, accepts, &mut self.sends], Some(NAP / 20))
+        } else {
+            EventQueue::wait_any(&mut [receives, accepts], Some(NAP))
+        };
+        woken.map(drop).map_err(|gone| Error::Engine {
+            message: gone.to_string(),
+        })
     }
 
     fn take_receives(&mut self) -> usize {
@@ -315,8 +317,11 @@ impl EngineWorker {
         });
     }
 
-    /// A command was refused. The connection cannot go on as if it had not been.
+    /// The peer has everything, or a command was refused; then the connection cannot go on as if it had not been.
     fn completed(&mut self, event: &Event) {
+        if event.cookie == ALL_SENT {
+            return self.forget(event.dti);
+        }
         if event.status == Status::Ok {
             return;
         }
@@ -416,7 +421,7 @@ impl EngineWorker {
 
     /// A handle is free: nothing more will come for it.
     fn forget(&mut self, handle: DtiHandle) {
-        let Some(connection) = self
+        let Some(mut connection) = self
             .connections
             .get_mut(handle.index as usize)
             .filter(|place| {
@@ -428,6 +433,7 @@ impl EngineWorker {
         else {
             return;
         };
+        self.core.unblock(&mut connection);
         match connection.state {
             State::Waiting => self.waiting -= 1,
             State::Open | State::Lingering => self.open -= 1,
@@ -507,6 +513,7 @@ impl EngineWorker {
 
     fn begin_to_stop(&mut self) {
         self.stopping = true;
+        self.core.stopping = true;
         self.stop_by = self.core.site.clock.monotonic.wrapping_add(GRACE);
         if self.owns_listener {
             // Cancels the accepts of all workers.
@@ -542,6 +549,6 @@ impl EngineWorker {
             self.leave_all(false);
         }
         let none = self.waiting + self.open + self.closing == 0;
-        none || left < -1
+        none || left < 0
     }
 }

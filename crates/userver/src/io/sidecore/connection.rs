@@ -41,6 +41,9 @@ const PLACE_BYTES: u64 = COPY_MAX as u64;
 /// Bytes of the region that hold them.
 pub(super) const PLACES_BYTES: u64 = PLACES * PLACE_BYTES;
 
+/// Cookie of the shutdown that tells, when the server stops, that the peer has everything.
+pub(super) const ALL_SENT: u64 = u64::MAX;
+
 /// Where a connection is in its life.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum State {
@@ -143,6 +146,10 @@ pub(super) struct Core {
     /// Room for what is made or read for one answer.
     room: Arena,
     place: u64,
+    /// Connections whose answers wait for earlier ones: only for their sake are the sends' events worth waking for.
+    pub(super) blocked: usize,
+    /// The server stops: it is to be told when the peer has everything.
+    pub(super) stopping: bool,
     received: Box<[u8]>,
     step: Vec<u8>,
     plan: Box<Plan<RegionEdition>>,
@@ -185,6 +192,8 @@ impl Core {
             site,
             room,
             place: 0,
+            blocked: 0,
+            stopping: false,
             received: vec![0; sidecore_client::abi::pool::SLAB].into_boxed_slice(),
             step: Vec::new(),
             plan: Box::default(),
@@ -305,6 +314,7 @@ impl Core {
                     matches!(stopped, Stopped::Starved) || connection.under_way.is_empty();
                 self.plan = self.spare_plans.pop().unwrap_or_default();
                 connection.pending = Some(plan);
+                self.blocked += 1;
             }
         }
     }
@@ -459,7 +469,7 @@ impl Core {
         if let Some(how) = connection.leaving {
             return self.leave(connection, how);
         }
-        if let Some(plan) = connection.pending.take() {
+        if let Some(plan) = self.unblock(connection) {
             let unused = replace(&mut self.plan, plan);
             self.give_back_plan(unused);
             self.send(connection);
@@ -474,6 +484,16 @@ impl Core {
             }
         }
         self.close_if_done(connection);
+    }
+
+    /// Takes what waits on a connection.
+    pub(super) fn unblock(
+        &mut self,
+        connection: &mut Connection,
+    ) -> Option<Box<Plan<RegionEdition>>> {
+        let plan = connection.pending.take();
+        self.blocked -= usize::from(plan.is_some());
+        plan
     }
 
     fn close_if_done(&mut self, connection: &mut Connection) {
@@ -509,6 +529,12 @@ impl Core {
 
     /// Closes: what the engine has still goes out.
     pub(super) fn close(&mut self, connection: &mut Connection) {
+        if self.stopping && connection.state == State::Open && connection.leaving.is_none() {
+            // If it is not posted, or refused, the end comes with Closed or with the grace time.
+            let _ = self
+                .lane
+                .shutdown(connection.dti, shutdown::WRITE, flags::NOTIFY, ALL_SENT);
+        }
         self.leave(connection, Lane::close);
     }
 
@@ -522,7 +548,7 @@ impl Core {
             return;
         }
         self.drop_input(connection);
-        if let Some(plan) = connection.pending.take() {
+        if let Some(plan) = self.unblock(connection) {
             self.give_back_plan(plan);
         }
         match how(&mut self.lane, connection.dti, 0) {
