@@ -52,7 +52,9 @@ impl Stack {
         }
         let caps = out.caps();
         let mut left = budget;
-        self.transmit_control(out, &mut left);
+        if !self.control.is_empty() {
+            self.transmit_control(out, &mut left);
+        }
         // Neither way starves the other.
         if !self.link_queue.is_empty() {
             let reserved = if self.loopback_queue.is_empty() {
@@ -64,11 +66,13 @@ impl Stack {
             self.transmit_queue(now, false, &caps, out, &mut share);
             left = reserved + share;
         }
-        self.transmit_queue(now, true, &caps, out, &mut left);
-        // Requests for link addresses that came up on the way.
-        self.transmit_control(out, &mut left);
-        self.counters.control_dropped = self.control.dropped();
-        self.counters.arp_evicted = self.neighbors.evicted;
+        if !self.loopback_queue.is_empty() {
+            self.transmit_queue(now, true, &caps, out, &mut left);
+        }
+        if !self.control.is_empty() {
+            // Requests for link addresses that came up on the way.
+            self.transmit_control(out, &mut left);
+        }
         let sent = budget - left;
         self.counters.frames_out += sent as u64;
         sent
@@ -113,17 +117,18 @@ impl Stack {
         left: &mut usize,
     ) -> Visit {
         let slot = &self.connections[index];
-        if !slot.tcp.wants_transmit() {
-            return Visit::Done;
-        }
         let loopback = slot.has(flag::LOOPBACK);
-        let link = match self.link_of(now, index) {
-            Ok(link) => link,
-            Err(visit) => return visit,
+        let known = self.neighbors.known(now, slot.next_hop, slot.neighbor);
+        let link = match known {
+            Some(station) => Link::Station(station),
+            None if loopback => Link::Loopback,
+            None if !slot.tcp.wants_transmit() => return Visit::Done,
+            None => match self.resolve(now, index) {
+                Ok(Some(station)) => Link::Station(station),
+                Ok(None) => return self.discard(now, index, out),
+                Err(visit) => return visit,
+            },
         };
-        if link.is_none() {
-            return self.discard(now, index, out);
-        }
         let limits = TxLimits {
             max_segments_bytes: if loopback {
                 0
@@ -137,33 +142,29 @@ impl Stack {
                 return Visit::NoRoom;
             }
             let slot = &mut self.connections[index];
-            let Some(segment) = slot.tcp.poll_transmit(now, &limits, &mut self.ranges) else {
+            let mut polled = slot.tcp.poll_transmit(now, &limits, &mut self.ranges);
+            let Some(segment) = &mut polled else {
                 return Visit::Done;
             };
-            self.send_segment(index, link.unwrap_or(Link::Loopback), segment, out);
+            self.send_segment(index, link, segment, out);
             quantum -= 1;
             *left -= 1;
         }
         Visit::QuantumUsed
     }
 
-    /// Where a connection's frames go; `Ok(None)` if there is no way at present.
-    #[inline]
-    fn link_of(&mut self, now: Instant, index: u32) -> Result<Option<Link>, Visit> {
+    /// The link address of a connection's next hop, which is not known for certain; `Ok(None)` if it cannot be reached.
+    #[cold]
+    fn resolve(&mut self, now: Instant, index: u32) -> Result<Option<MacAddress>, Visit> {
         let slot = &self.connections[index];
-        if slot.has(flag::LOOPBACK) {
-            return Ok(Some(Link::Loopback));
-        }
         let (control, addresses, mac) = (&mut self.control, &self.addresses, self.config.mac);
-        let resolution = self
-            .neighbors
-            .resolve(now, slot.next_hop, slot.neighbor, |request| {
-                control.push(request_packet(request, mac, addresses));
-            });
+        let resolution = self.neighbors.resolve(now, slot.next_hop, |request| {
+            control.push(request_packet(request, mac, addresses));
+        });
         match resolution {
             Resolution::Known(place, station) => {
                 self.connections[index].neighbor = place;
-                Ok(Some(Link::Station(station)))
+                Ok(Some(station))
             }
             Resolution::Pending(place) => {
                 let slot = &mut self.connections[index];
@@ -205,24 +206,25 @@ impl Stack {
         &mut self,
         index: u32,
         link: Link,
-        segment: TxSegment,
+        segment: &mut TxSegment,
         out: &mut O,
     ) {
         let slot = &self.connections[index];
         let key = &slot.key;
         let TxSegment {
-            mut header,
+            header,
             payload,
             segment_size,
             retransmission,
         } = segment;
+        let (segment_size, retransmission) = (*segment_size, *retransmission);
         let len = payload.end.saturating_sub(payload.start) as u32;
         header.src_port = key.local_port;
         header.dst_port = key.remote_port;
         let mut buffer = HeaderBuffer::new();
         let ip = Ipv4Header::new(key.local_ip, key.remote_ip, PROTOCOL_TCP);
         buffer.ipv4(link, self.config.mac, &ip, header.len() + len as usize);
-        let start = buffer.tcp(key.local_ip, key.remote_ip, &header, len);
+        let start = buffer.tcp(key.local_ip, key.remote_ip, header, len);
         let offload = TxOffload {
             checksum: Some((start, tcp::CHECKSUM_OFFSET as u16)),
             segment_size: if len > u32::from(segment_size) {
@@ -251,7 +253,10 @@ impl Stack {
     }
 
     /// Resets, ARP packets, ICMP messages.
+    #[cold]
     fn transmit_control<O: FrameSink>(&mut self, out: &mut O, left: &mut usize) {
+        self.counters.control_dropped = self.control.dropped();
+        self.counters.arp_evicted = self.neighbors.evicted;
         while let Some(packet) = self.control.front() {
             if *left == 0 || !out.has_room(packet.is_loopback()) {
                 return;

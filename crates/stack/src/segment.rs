@@ -21,11 +21,14 @@ struct Payload<'a> {
 impl Stack {
     /// A TCP packet for one of our addresses.
     #[inline]
-    pub(crate) fn handle_tcp<H: Host>(&mut self, now: Instant, packet: &Packet<'_>, host: &mut H) {
-        let Ok((header, data_offset)) = TcpHeader::parse(packet.bytes) else {
+    pub(crate) fn handle_tcp<H: Host>(&mut self, now: Instant, packet: Packet<'_>, host: &mut H) {
+        // By reference: the header is not moved once more.
+        let parsed = TcpHeader::parse(packet.bytes);
+        let Ok((header, data_offset)) = &parsed else {
             self.counters.tcp_malformed += 1;
             return;
         };
+        let data_offset = *data_offset;
         if !packet.verified && !tcp::verify_checksum_v4(packet.src, packet.dst, packet.bytes) {
             self.counters.tcp_bad_checksum += 1;
             return;
@@ -51,8 +54,8 @@ impl Stack {
             remote_port: header.src_port,
         };
         match self.connections.find(&key) {
-            Some(index) => self.segment_arrives(now, index, &header, payload, packet, host),
-            None => self.segment_for_nobody(now, &header, payload.len, packet),
+            Some(index) => self.segment_arrives(now, index, header, payload, packet, host),
+            None => self.segment_for_nobody(now, header, payload.len, &{ packet }),
         }
     }
 
@@ -63,7 +66,7 @@ impl Stack {
         index: u32,
         header: &TcpHeader,
         payload: Payload<'_>,
-        packet: &Packet<'_>,
+        packet: Packet<'_>,
         host: &mut H,
     ) {
         self.counters.tcp_segments_in += 1;
@@ -96,6 +99,7 @@ impl Stack {
             &mut self.ranges,
         );
         if is_rare(&outcome) {
+            let (outcome, payload, packet) = (&{ outcome }, &{ payload }, &{ packet });
             return self.rare_outcome(now, index, outcome, header, payload, packet, host);
         }
         self.common_outcome(index, &outcome, payload, host);
@@ -136,9 +140,12 @@ impl Stack {
                     host.store_bytes(user, id, bytes, stream_offset, range.in_order);
                 }
             }
-            in_order |= range.in_order;
             self.counters.tcp_bytes_in += u64::from(len);
-            self.counters.tcp_out_of_order += u64::from(!range.in_order);
+            if range.in_order {
+                in_order = true;
+            } else {
+                self.counters.tcp_out_of_order += 1;
+            }
         }
         if in_order {
             let receive_next = self.connections[index].tcp.receive_next();
@@ -156,9 +163,9 @@ impl Stack {
         &mut self,
         now: Instant,
         index: u32,
-        outcome: Outcome,
+        outcome: &Outcome,
         header: &TcpHeader,
-        payload: Payload<'_>,
+        payload: &Payload<'_>,
         packet: &Packet<'_>,
         host: &mut H,
     ) {
@@ -171,7 +178,7 @@ impl Stack {
         if outcome.established && !self.established(now, index, host) {
             return;
         }
-        self.common_outcome(index, &outcome, payload, host);
+        self.common_outcome(index, outcome, *payload, host);
         if let Some(reason) = outcome.closed {
             self.ended(index, reason, host);
         }

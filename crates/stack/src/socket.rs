@@ -190,9 +190,9 @@ impl Stack {
         let Some(index) = self.open(id) else {
             return false;
         };
-        let tcp = &mut self.connections[index].tcp;
-        tcp.set_receive_limit(right_edge);
-        if tcp.wants_transmit() {
+        let slot = &mut self.connections[index];
+        slot.tcp.set_receive_limit(right_edge);
+        if !slot.has(flag::QUEUED) && slot.tcp.wants_transmit() {
             // The window has opened so far that the peer is to hear of it.
             self.touch(index);
         }

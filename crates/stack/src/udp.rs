@@ -231,7 +231,7 @@ impl Stack {
             Route::Link(next_hop) => next_hop,
         };
         let (control, addresses, mac) = (&mut self.control, &self.addresses, self.config.mac);
-        let resolution = self.neighbors.resolve(now, next_hop, 0, |request| {
+        let resolution = self.neighbors.resolve(now, next_hop, |request| {
             control.push(request_packet(request, mac, addresses));
         });
         match resolution {

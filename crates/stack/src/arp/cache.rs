@@ -57,6 +57,8 @@ pub(crate) struct Neighbor {
     pub(crate) ip: Ipv4Addr,
     mac: MacAddress,
     state: State,
+    /// Until then the state is Reachable or Permanent.
+    certain_until: Instant,
     /// When it was learnt or asked for.
     since: Instant,
     /// Connections that wait for the answer.
@@ -99,6 +101,7 @@ impl NeighborCache {
             ip: Ipv4Addr::UNSPECIFIED,
             mac: MacAddress::UNSPECIFIED,
             state: State::Vacant,
+            certain_until: Instant::ZERO,
             since: Instant::ZERO,
             waiting: List::new(),
             datagrams_wait: false,
@@ -123,34 +126,19 @@ impl NeighborCache {
             let entry = self.entry_mut(place);
             entry.mac = mac;
             entry.state = State::Permanent;
+            entry.certain_until = Instant::NEVER;
         }
     }
 
-    /// The link address of a neighbour that something is to be sent to. `hint` is where it was last.
+    /// The link address of a neighbour that lies where it was found last, if there is no doubt about it.
     #[inline]
-    pub(crate) fn resolve(
-        &mut self,
-        now: Instant,
-        ip: Ipv4Addr,
-        hint: Place,
-        ask: impl FnOnce(Request),
-    ) -> Resolution {
-        if let Some(entry) = self.entries.get(usize::from(hint))
-            && entry.ip == ip
-        {
-            match entry.state {
-                State::Reachable { until } if now < until => {
-                    return Resolution::Known(hint, entry.mac);
-                }
-                State::Permanent => return Resolution::Known(hint, entry.mac),
-                _ => {}
-            }
-        }
-        self.resolve_slowly(now, ip, ask)
+    pub(crate) fn known(&self, now: Instant, ip: Ipv4Addr, place: Place) -> Option<MacAddress> {
+        let entry = self.entries.get(usize::from(place))?;
+        (entry.ip == ip && now < entry.certain_until).then_some(entry.mac)
     }
 
-    #[inline(never)]
-    fn resolve_slowly(
+    /// The link address of a neighbour that something is to be sent to.
+    pub(crate) fn resolve(
         &mut self,
         now: Instant,
         ip: Ipv4Addr,
@@ -215,6 +203,7 @@ impl NeighborCache {
         entry.mac = mac;
         entry.since = now;
         entry.state = State::Reachable { until };
+        entry.certain_until = until;
         self.active.retain(|active| *active != place);
         waited.then_some(place)
     }
@@ -309,6 +298,7 @@ impl NeighborCache {
         entry.ip = ip;
         entry.mac = MacAddress::UNSPECIFIED;
         entry.state = State::Vacant;
+        entry.certain_until = Instant::ZERO;
         entry.datagrams_wait = false;
         Some(place as Place)
     }

@@ -96,14 +96,14 @@ impl Stack {
                 verified: true,
                 broadcast: false,
             };
-            return self.handle_ipv4(now, arrival, head, meta.len, host);
+            return self.handle_ipv4::<true, H>(now, arrival, head, meta.len, host);
         }
         let Ok((ethernet, offset)) = EthernetHeader::parse(head) else {
             self.counters.ethernet_malformed += 1;
             return;
         };
-        let broadcast = ethernet.dst.is_multicast();
-        if ethernet.dst != self.config.mac && !broadcast || !ethernet.src.is_unicast() {
+        let broadcast = ethernet.dst != self.config.mac;
+        if broadcast && !ethernet.dst.is_multicast() || ethernet.src.is_multicast() {
             self.counters.ethernet_other_station += 1;
             return;
         }
@@ -116,7 +116,7 @@ impl Stack {
                     verified: meta.checksum == RxChecksum::Valid,
                     broadcast,
                 };
-                self.handle_ipv4(now, arrival, packet, packet.len(), host);
+                self.handle_ipv4::<false, H>(now, arrival, packet, packet.len(), host);
             }
             ETHERTYPE_ARP => self.handle_arp(now, packet, host),
             _ => self.counters.ethernet_other_protocol += 1,
@@ -137,7 +137,7 @@ impl Stack {
 
     /// `len` is that of the packet with its padding, of which `packet` is the start.
     #[inline]
-    fn handle_ipv4<H: Host>(
+    fn handle_ipv4<const LOOPBACK: bool, H: Host>(
         &mut self,
         now: Instant,
         arrival: Arrival,
@@ -145,8 +145,7 @@ impl Stack {
         len: usize,
         host: &mut H,
     ) {
-        let loopback = arrival.link == Link::Loopback;
-        let parsed = if loopback {
+        let parsed = if LOOPBACK {
             Ipv4Header::parse_quoted(packet).and_then(|(header, payload)| {
                 let fits = payload.end <= len;
                 fits.then_some((header, payload))
@@ -155,11 +154,12 @@ impl Stack {
         } else {
             Ipv4Header::parse(packet)
         };
-        let (header, payload) = match parsed {
+        // By reference: the header is not moved once more.
+        let (header, payload) = match &parsed {
             Ok(parsed) => parsed,
-            Err(error) => return self.count_ip_error(error),
+            Err(error) => return self.count_ip_error(*error),
         };
-        let Some(to_all) = self.admit(&header, loopback) else {
+        let Some(to_all) = self.admit::<LOOPBACK>(header) else {
             return;
         };
         let there = payload.start..payload.end.min(packet.len());
@@ -179,15 +179,15 @@ impl Stack {
             broadcast: arrival.broadcast || to_all,
         };
         if header.is_fragment() {
-            return self.handle_fragment(now, &header, &packet, host);
+            return self.handle_fragment(now, header, &{ packet }, host);
         }
-        self.handle_transport(now, header.protocol, &packet, host);
+        self.handle_transport(now, header.protocol, packet, host);
     }
 
     /// Whether the packet is for us and may come from where it says; `Some(true)` if it is for all stations.
     #[inline]
-    fn admit(&mut self, header: &Ipv4Header, loopback: bool) -> Option<bool> {
-        if loopback {
+    fn admit<const LOOPBACK: bool>(&mut self, header: &Ipv4Header) -> Option<bool> {
+        if LOOPBACK {
             let ours = self.addresses.is_local(header.dst) && self.addresses.is_local(header.src);
             self.counters.ip_other_destination += u64::from(!ours);
             return ours.then_some(false);
@@ -207,18 +207,19 @@ impl Stack {
         Some(destination == Destination::Broadcast)
     }
 
+    /// The packet goes by value, and by reference to a copy where it leaves the usual path: so there it stays in registers.
     #[inline]
     fn handle_transport<H: Host>(
         &mut self,
         now: Instant,
         protocol: u8,
-        packet: &Packet<'_>,
+        packet: Packet<'_>,
         host: &mut H,
     ) {
         match protocol {
             PROTOCOL_TCP => self.handle_tcp(now, packet, host),
-            PROTOCOL_UDP => self.handle_udp(now, packet, host),
-            PROTOCOL_ICMP => self.handle_icmp(now, packet, host),
+            PROTOCOL_UDP => self.handle_udp(now, &{ packet }, host),
+            PROTOCOL_ICMP => self.handle_icmp(now, &{ packet }, host),
             _ => self.counters.ip_other_protocol += 1,
         }
     }
@@ -254,7 +255,7 @@ impl Stack {
                     verified: false,
                     ..*packet
                 };
-                self.handle_transport(now, header.protocol, &whole, host);
+                self.handle_transport(now, header.protocol, whole, host);
                 self.reassembly.give_back(buffer, bytes);
             }
         }
