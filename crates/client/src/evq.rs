@@ -54,8 +54,7 @@ const UNWATCHED: Duration = Duration::from_millis(100);
 pub struct EventQueue {
     ual: Arc<Inner>,
     id: EvqId,
-    /// `None` only while dropping.
-    idle: Option<IdleQueue>,
+    ends: IdleQueue,
     /// Engine thread whose lane is looked at next.
     next: usize,
     spin: Duration,
@@ -69,7 +68,7 @@ impl EventQueue {
             spin: ual.spin,
             ual,
             id,
-            idle: Some(idle),
+            ends: idle,
             next: 0,
             unknown: 0,
             _not_sync: PhantomData,
@@ -81,22 +80,12 @@ impl EventQueue {
         self.id
     }
 
-    #[inline]
-    fn consumers(&mut self) -> &mut [Consumer] {
-        self.idle
-            .as_mut()
-            .map_or(&mut [], |idle| &mut idle.consumers)
-    }
-
     /// The next event, if there is one. Costs a load of a cache line when there is none.
     #[inline]
     pub fn poll(&mut self) -> Option<Event> {
         let mut empty = 0;
         loop {
-            let next = self.next;
-            let consumers = self.consumers();
-            let engines = consumers.len();
-            match consumers.get_mut(next)?.pop() {
+            match self.ends.consumers.get_mut(self.next)?.pop() {
                 Some(entry) => match Event::decode(&entry) {
                     Some(event) => {
                         if matches!(event.kind, EventKind::Closed | EventKind::Completion) {
@@ -109,10 +98,11 @@ impl EventQueue {
                 },
                 None => {
                     empty += 1;
+                    let engines = self.ends.consumers.len();
                     if empty >= engines {
                         return None;
                     }
-                    self.next = (next + 1) % engines;
+                    self.next = (self.next + 1) % engines;
                 }
             }
         }
@@ -148,15 +138,12 @@ impl EventQueue {
     /// Whether no event waits.
     #[inline]
     pub fn is_empty(&self) -> bool {
-        self.idle
-            .as_ref()
-            .is_none_or(|idle| idle.consumers.iter().all(Consumer::is_empty))
+        self.ends.consumers.iter().all(Consumer::is_empty)
     }
 
     /// How many events wait. Looks at log2 of the queue's size of them.
     pub fn depth(&self) -> usize {
-        let consumers = self.idle.iter().flat_map(|idle| &idle.consumers);
-        consumers.map(depth).sum()
+        self.ends.consumers.iter().map(depth).sum()
     }
 
     /// Events of kinds that this library does not know, skipped so far.
@@ -241,11 +228,12 @@ impl EventQueue {
     /// ```
     pub fn fd(&mut self) -> io::Result<BorrowedFd<'_>> {
         let missing = || io::Error::from(io::ErrorKind::NotFound);
-        let idle = self.idle.as_mut().ok_or_else(missing)?;
-        if idle.socket.is_none() {
-            idle.socket = Some(self.ual.wait_socket(idle.cell.number())?);
+        if self.ends.socket.is_none() {
+            let cell = self.ends.cell.as_ref().ok_or_else(missing)?;
+            self.ends.socket = Some(self.ual.wait_socket(cell.number())?);
         }
-        idle.socket.as_ref().map(AsFd::as_fd).ok_or_else(missing)
+        let socket = self.ends.socket.as_ref().ok_or_else(missing)?;
+        Ok(socket.as_fd())
     }
 
     /// Asks to be woken through [`Self::fd`]. False, and nothing asked, when an event is there already (or the engine is known to have gone).
@@ -262,8 +250,7 @@ impl EventQueue {
     /// Takes [`Self::arm`] back and empties the descriptor.
     pub fn disarm(&mut self) {
         self.cancel();
-        let socket = self.idle.as_ref().and_then(|idle| idle.socket.as_ref());
-        if let Some(socket) = socket {
+        if let Some(socket) = &self.ends.socket {
             Sleeper::drain(socket);
         }
     }
@@ -274,14 +261,14 @@ impl EventQueue {
     }
 
     fn prepare(&mut self, queues: &[u32]) {
-        if let Some(idle) = &mut self.idle {
-            idle.cell.prepare(queues);
+        if let Some(cell) = &mut self.ends.cell {
+            cell.prepare(queues);
         }
     }
 
     fn cancel(&mut self) {
-        if let Some(idle) = &mut self.idle {
-            idle.cell.cancel();
+        if let Some(cell) = &mut self.ends.cell {
+            cell.cancel();
         }
     }
 }
@@ -308,10 +295,8 @@ fn spin_on(queues: &[&mut EventQueue], spin: Duration, deadline: Option<Instant>
 fn sleep_on(queues: &mut [&mut EventQueue], ual: &Inner, timeout: Option<Duration>) {
     for queue in queues.iter_mut() {
         // While we sleep the engine shall know of all the room that there is.
-        queue
-            .consumers()
-            .iter_mut()
-            .for_each(Consumer::publish_credit);
+        let consumers = queue.ends.consumers.iter_mut();
+        consumers.for_each(Consumer::publish_credit);
     }
     let mut ids = [0u32; 8];
     let many: Vec<u32>;
@@ -329,17 +314,17 @@ fn sleep_on(queues: &mut [&mut EventQueue], ual: &Inner, timeout: Option<Duratio
     };
     first.prepare(ids);
     let quiet = queues.iter().all(|queue| queue.is_empty()) && !ual.is_gone();
-    let Some(cell) = queues.first_mut().and_then(|first| first.idle.as_mut()) else {
+    let Some(first) = queues.first_mut() else {
         return;
     };
-    if quiet {
-        match cell.cell.sleep(timeout) {
+    if quiet && let Some(cell) = &first.ends.cell {
+        match cell.sleep(timeout) {
             Ok(Sleep::Woken | Sleep::TimedOut) => {}
             // A futex word of ours that the system cannot sleep on: go on without sleeping long.
             Err(_) => std::thread::sleep(Duration::from_millis(1)),
         }
     }
-    cell.cell.cancel();
+    first.cancel();
 }
 
 /// Entries that wait on one lane: they are published in order, so the first that is not is found by halving.
@@ -365,10 +350,9 @@ fn depth(consumer: &Consumer) -> usize {
 
 impl Drop for EventQueue {
     fn drop(&mut self) {
-        if let Some(mut idle) = self.idle.take() {
-            idle.cell.cancel();
-            self.ual.put_queue_back(self.id, idle);
-        }
+        self.cancel();
+        let ends = std::mem::take(&mut self.ends);
+        self.ual.put_queue_back(self.id, ends);
     }
 }
 

@@ -63,11 +63,13 @@ pub(crate) struct IdleLane {
     pub(crate) returns: Vec<u32>,
 }
 
-/// An event queue that nobody claims.
+/// The ends of an event queue, while nobody claims it. (Its default is no queue at all.)
+#[derive(Default)]
 pub(crate) struct IdleQueue {
     /// One for each engine thread.
     pub(crate) consumers: Vec<Consumer>,
-    pub(crate) cell: WaitCell,
+    /// Where its consumer sleeps.
+    pub(crate) cell: Option<WaitCell>,
     /// The socket on which the engine wakes the cell, once it was asked for.
     pub(crate) socket: Option<Sleeper>,
 }
@@ -224,7 +226,7 @@ fn ends(control: &AppControl, granted: &Granted) -> Option<Ends> {
         let consumers: Option<Vec<_>> = (0..g.engines).map(|e| control.evq(evq, e)).collect();
         Some(Some(IdleQueue {
             consumers: consumers?,
-            cell: control.wait_cell(evq)?,
+            cell: Some(control.wait_cell(evq)?),
             socket: None,
         }))
     };
