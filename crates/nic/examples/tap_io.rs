@@ -20,8 +20,9 @@ use sidecore_sys::{clock, netlink, netns};
 use sidecore_wire::{MacAddress, checksum};
 
 const BURSTS: [usize; 4] = [1, 4, 16, 64];
-const ROUNDS: usize = 41;
-const GROUPS: usize = 24;
+const ROUNDS: usize = 81;
+/// Frames of one sample, in bursts: some tenths of a millisecond, so that most samples run undisturbed.
+const FRAMES: usize = 96;
 const TRIPS_ROUNDS: usize = 101;
 /// Round trips before the clock starts.
 const WARM_UP: u32 = 64;
@@ -230,11 +231,12 @@ fn row(
     burst: usize,
 ) {
     let mut samples = VARIANTS.map(|_| Vec::with_capacity(ROUNDS));
+    let groups = (FRAMES / burst).clamp(1, 24);
     for round in 0..ROUNDS {
         for (device, samples) in devices.iter_mut().zip(&mut samples) {
-            let cycles = device.run(source, operation, size, burst, GROUPS);
+            let cycles = device.run(source, operation, size, burst, groups);
             if round > 0 {
-                samples.push(cycles as f64 / (GROUPS * burst) as f64);
+                samples.push(cycles as f64 / (groups * burst) as f64);
             }
         }
     }
