@@ -3,6 +3,7 @@
 pub mod common;
 pub mod echo;
 pub mod rpc;
+pub mod web;
 
 use anyhow::bail;
 
@@ -22,7 +23,7 @@ pub struct Experiment {
 }
 
 /// All of them.
-pub const ALL: &[Experiment] = &[echo::EXPERIMENT, rpc::EXPERIMENT];
+pub const ALL: &[Experiment] = &[web::EXPERIMENT, echo::EXPERIMENT, rpc::EXPERIMENT];
 
 /// The experiment of this name.
 pub fn find(name: &str) -> anyhow::Result<Experiment> {

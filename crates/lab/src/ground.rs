@@ -128,6 +128,26 @@ impl VethGround {
     }
 }
 
+impl VethGround {
+    /// Chooses the congestion control of the server's connections, by an attribute of the route: namespaces may not choose as their default what
+    /// the machine does not allow to everybody.
+    pub fn congestion(&self, name: &str) -> anyhow::Result<()> {
+        let route = [
+            "route",
+            "replace",
+            "10.78.0.0/24",
+            "dev",
+            "sc1",
+            "proto",
+            "kernel",
+            "scope",
+            "link",
+        ];
+        let choice = ["src", "10.78.0.2", "congctl", name];
+        self.server.ip(&[&route[..], &choice].concat())
+    }
+}
+
 /// A namespace for a client whose server is a stack behind a TAP device in it.
 #[derive(Debug)]
 pub struct TapGround {

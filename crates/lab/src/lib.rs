@@ -5,6 +5,7 @@
 //! | [`accounting`] | whose work took how much processor time, and whether the sum is right |
 //! | [`load`] | the load generator: closed and open loop over kernel sockets |
 //! | [`echo`] | echo servers: the kernel's, smoltcp's, and the null responder |
+//! | [`web`] | web servers: `userver` with each of its back-ends, nginx |
 //! | [`native`] | applications on the engine's native API |
 //! | [`ground`] | namespaces and veth pairs for runs |
 //! | [`roles`], [`process`] | the programs of a run, each a process of its own |
@@ -31,3 +32,4 @@ pub mod report;
 pub mod roles;
 pub mod run;
 pub mod statistics;
+pub mod web;

@@ -15,6 +15,7 @@ use sidecore_sys::{affinity, netns};
 use crate::echo::{self, Announcement, EchoConfig};
 use crate::load::{self, LoadConfig, LoadReport, Milestones};
 use crate::native::rpc::{self, RpcConfig};
+use crate::web::{self, WebConfig};
 
 /// What a role process is to be.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -35,6 +36,8 @@ pub enum Role {
     Load(LoadConfig),
     /// An echo server.
     Echo(EchoConfig),
+    /// A web server.
+    Web(WebConfig),
     /// Both ends on Sidecore.
     Rpc(RpcConfig),
 }
@@ -93,7 +96,11 @@ fn be(spec: &RoleSpec) -> anyhow::Result<()> {
             say(&Message::Report(Box::new(report)))
         }
         Role::Echo(config) => {
-            let never = echo::serve(config, &mut |it| announce(it))?;
+            let never = echo::serve(config, &mut announce)?;
+            match never {}
+        }
+        Role::Web(config) => {
+            let never = web::serve(config, &mut announce)?;
             match never {}
         }
     }

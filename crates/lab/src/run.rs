@@ -10,6 +10,7 @@ use crate::load::{LoadConfig, LoadReport};
 use crate::process::RoleProcess;
 use crate::progress::Progress;
 use crate::roles::{EngineUse, Role, RoleSpec};
+use crate::web::nginx::Nginx;
 
 /// Role of the load generator in the books.
 pub const CLIENT: &str = "client";
@@ -173,20 +174,46 @@ pub fn measure_alone(settings: &Settings, role: &RoleSpec) -> anyhow::Result<Run
     })
 }
 
+/// A server that is up.
+pub trait Measured {
+    /// Its processes.
+    fn processes(&self) -> Vec<u32>;
+
+    /// How its engine has spent its time; all zero without one.
+    fn engine_use(&mut self) -> anyhow::Result<EngineUse> {
+        Ok(EngineUse::default())
+    }
+}
+
+impl Measured for RoleProcess {
+    fn processes(&self) -> Vec<u32> {
+        vec![self.pid()]
+    }
+
+    fn engine_use(&mut self) -> anyhow::Result<EngineUse> {
+        Self::engine_use(self)
+    }
+}
+
+impl Measured for Nginx {
+    fn processes(&self) -> Vec<u32> {
+        Self::processes(self)
+    }
+}
+
 /// Lets a load run against a server that is up, and keeps the books. The server's engine threads, if it has any, are a role of their own.
 pub fn measure(
     settings: &Settings,
     load: &RoleSpec,
-    server: &mut RoleProcess,
+    server: &mut impl Measured,
 ) -> anyhow::Result<Run> {
     let mut client = RoleProcess::start_load(CLIENT, load)?;
-    let watch = Watch::default()
-        .role(CLIENT, Selection::Process(client.pid()))
-        .role(
-            ENGINE,
-            Selection::Named(server.pid(), ENGINE_THREADS.into()),
-        )
-        .role(SERVER, Selection::Process(server.pid()));
+    let mut watch = Watch::default().role(CLIENT, Selection::Process(client.pid()));
+    for pid in server.processes() {
+        watch = watch
+            .role(ENGINE, Selection::Named(pid, ENGINE_THREADS.into()))
+            .role(SERVER, Selection::Process(pid));
+    }
     let mut looks = Vec::with_capacity(2);
     let load = client.measure(settings.at_most(), &mut || {
         looks.push((server.engine_use()?, watch.snapshot()?));
