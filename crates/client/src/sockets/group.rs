@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::task::Waker;
 use std::time::{Duration, Instant};
 
@@ -130,8 +130,29 @@ impl Group {
         lock(&self.table).iter().flatten().cloned().collect()
     }
 
-    /// Posts a command that must not fail. Not to be called with a socket locked.
-    pub(crate) fn post_surely(&self, command: Command, leaves: Option<Dti>) {
+    /// The event queue, unless somebody serves it. After letting go of it: [`Followers::hand_over`].
+    pub(crate) fn try_queue(&self) -> Option<MutexGuard<'_, Queue>> {
+        match self.queue.try_lock() {
+            Ok(queue) => Some(queue),
+            Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+            Err(TryLockError::WouldBlock) => None,
+        }
+    }
+
+    /// A [`Self::turn`], unless another thread serves the queue.
+    pub(crate) fn try_turn(&self, timeout: Duration) -> Result<bool, Disconnected> {
+        let Some(mut queue) = self.try_queue() else {
+            return Ok(false);
+        };
+        let came = self.turn(&mut queue, Some(timeout));
+        drop(queue);
+        self.followers.hand_over();
+        came
+    }
+
+    /// Posts a command that must not fail. A `patient` caller, which must not hold the queue, tries for a moment when the lane is full;
+    /// then, or if not patient, whoever serves the queue tries on. Not to be called with a socket locked.
+    pub(crate) fn post_surely(&self, command: Command, leaves: Option<Dti>, patient: bool) {
         let until = Instant::now() + PATIENCE;
         loop {
             if lock(&self.deferred).is_empty() && self.post_now(command, leaves) {
@@ -140,16 +161,12 @@ impl Group {
             if self.is_dead() {
                 return;
             }
-            // A full event queue may be what keeps the engine from reading.
-            if let Ok(mut queue) = self.queue.try_lock() {
-                let _ = self.turn(&mut queue, Some(Duration::ZERO));
-                drop(queue);
-                self.followers.hand_over();
-            }
-            if Instant::now() >= until {
+            if !patient || Instant::now() >= until {
                 lock(&self.deferred).push_back((command, leaves));
                 return;
             }
+            // A full event queue may be what keeps the engine from reading. Its end is told by others.
+            let _ = self.try_turn(Duration::ZERO);
             std::thread::yield_now();
         }
     }

@@ -26,7 +26,7 @@ struct Holder {
 
 impl Drop for Holder {
     fn drop(&mut self) {
-        self.socket.close(&self.group);
+        self.socket.close(&self.group, true);
     }
 }
 
@@ -93,12 +93,8 @@ impl Held {
         mut poll: impl FnMut(&mut Context<'_>) -> Poll<io::Result<T>>,
     ) -> io::Result<T> {
         let mut cx = Context::from_waker(Waker::noop());
-        if let Ok(mut queue) = self.group().queue.try_lock() {
-            // The engine's end is told by the poll.
-            let _ = self.group().turn(&mut queue, Some(Duration::ZERO));
-            drop(queue);
-            self.group().followers.hand_over();
-        }
+        // The engine's end is told by the poll.
+        let _ = self.group().try_turn(Duration::ZERO);
         match poll(&mut cx) {
             Poll::Ready(result) => result,
             Poll::Pending => Err(io::ErrorKind::WouldBlock.into()),

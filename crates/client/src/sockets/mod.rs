@@ -83,13 +83,7 @@ impl Sockets {
         if self.group.is_dead() {
             return Err(Disconnected);
         }
-        let Ok(mut queue) = self.group.queue.try_lock() else {
-            return Ok(false);
-        };
-        let came = self.group.turn(&mut queue, Some(timeout));
-        drop(queue);
-        self.group.followers.hand_over();
-        came
+        self.group.try_turn(timeout)
     }
 
     /// Starts a thread that looks after the event queue, so that no other has to: for executors that know nothing of this library. It

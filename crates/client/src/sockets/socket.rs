@@ -77,8 +77,10 @@ pub(crate) struct State {
     parent: Option<Arc<Socket>>,
     /// Commands whose answer somebody awaits.
     answers: Vec<(u64, Option<Event>)>,
-    /// What went wrong since it was last asked for.
+    /// What went wrong with something sent, since it was last asked for.
     failed: Option<Status>,
+    /// Why another command was refused, since it was last asked for.
+    refused: Option<Status>,
     /// Nobody holds it any more, and Close was posted.
     closed: bool,
     pub(crate) readers: Wakers,
@@ -128,6 +130,7 @@ impl Socket {
                 parent,
                 answers: Vec::new(),
                 failed: None,
+                refused: None,
                 closed: false,
                 readers: Wakers::default(),
                 writers: Wakers::default(),
@@ -211,15 +214,17 @@ impl Socket {
                 listener.readers.take_into(wake);
             }
             drop(listener);
-            self.close(group);
+            // This thread serves the queue: waiting for room would be waiting for itself.
+            self.close(group, false);
             return;
         }
         listener.accepted.push_back(self);
         listener.readers.take_into(wake);
     }
 
-    /// Its last holder is gone: Close is posted, and what is unread goes back. Safe to call twice.
-    pub(crate) fn close(&self, group: &Group) {
+    /// Its last holder is gone: Close is posted, and what is unread goes back. Safe to call twice. For `patient` see
+    /// [`Group::post_surely`].
+    pub(crate) fn close(&self, group: &Group, patient: bool) {
         let (over, orphans) = {
             let mut state = lock(&self.state);
             if std::mem::replace(&mut state.closed, true) {
@@ -236,9 +241,9 @@ impl Socket {
             group.forget(self);
         }
         let close = Command::new(Operation::Close, self.dti.handle(), 0);
-        group.post_surely(close, Some(self.dti));
+        group.post_surely(close, Some(self.dti), patient);
         for orphan in orphans {
-            orphan.close(group);
+            orphan.close(group, patient);
         }
     }
 
@@ -330,7 +335,7 @@ impl Socket {
                     drop(lane);
                     if posted.is_err() {
                         lock(&child.state).parent = None;
-                        child.close(group);
+                        child.close(group, false);
                     }
                     posted
                 });
@@ -388,7 +393,7 @@ impl Socket {
         if !done || how & sidecore_abi::command::shutdown::READ != 0 {
             let mut command = Command::new(Operation::Shutdown, self.dti.handle(), 0);
             command.body[0] = how;
-            group.post_surely(command, None);
+            group.post_surely(command, None, true);
         }
         Ok(())
     }
@@ -398,7 +403,7 @@ impl Socket {
         let mut command = Command::new(Operation::SetOption, self.dti.handle(), 0);
         command.body[0] = option as u64;
         command.body[1] = value;
-        group.post_surely(command, None);
+        group.post_surely(command, None, true);
     }
 
     /// The address of this side or of the peer, if it is known already.
@@ -423,7 +428,9 @@ impl Socket {
 
     /// What went wrong since this was last asked.
     pub(crate) fn take_error(&self) -> Option<io::Error> {
-        lock(&self.state).take_failure()
+        let mut state = lock(&self.state);
+        let refused = state.refused.take();
+        state.take_failure().or(refused.map(to_io))
     }
 }
 
@@ -459,8 +466,11 @@ fn complete(state: &mut State, event: &Event, wake: &mut Vec<Waker>) {
                 state.over = Some(event.status);
             }
             Some(Operation::Connect) => state.phase = Phase::Failed(event.status),
-            _ => {
+            Some(Operation::Send) => {
                 state.failed.get_or_insert(event.status);
+            }
+            _ => {
+                state.refused.get_or_insert(event.status);
             }
         }
     }

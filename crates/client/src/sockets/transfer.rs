@@ -110,11 +110,9 @@ impl Socket {
             return Poll::Ready(Ok(0));
         }
         let mut state = lock(&self.state);
-        if !state.read_shut {
-            let n = copy_received(&mut state, group, sink, consume);
-            if n > 0 {
-                return Poll::Ready(Ok(n));
-            }
+        let n = copy_received(&mut state, group, sink, consume);
+        if n > 0 {
+            return Poll::Ready(Ok(n));
         }
         match (state.phase, state.over) {
             _ if state.end || state.read_shut => return Poll::Ready(Ok(0)),

@@ -16,7 +16,7 @@ use std::collections::VecDeque;
 use std::future::Future;
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread::Thread;
 use std::time::{Duration, Instant};
@@ -120,14 +120,6 @@ impl Drop for Place<'_> {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct TimedOut;
 
-fn try_lock(group: &Group) -> Option<MutexGuard<'_, Queue>> {
-    match group.queue.try_lock() {
-        Ok(queue) => Some(queue),
-        Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
-        Err(TryLockError::WouldBlock) => None,
-    }
-}
-
 /// Polls until it is ready or time is up, and looks at the event queue meanwhile, or lets somebody else do it.
 pub(crate) fn block_on<T>(
     group: &Group,
@@ -155,9 +147,9 @@ pub(crate) fn block_on<T>(
             park(&parker, left);
             continue;
         }
-        let queue = try_lock(group).or_else(|| {
+        let queue = group.try_queue().or_else(|| {
             place.enlist(&waker);
-            try_lock(group)
+            group.try_queue()
         });
         match queue {
             Some(queue) => {
