@@ -13,7 +13,7 @@ use std::fmt;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use sidecore_lab::command::LabCommand;
+use sidecore_lab::command::{LabCommand, RunOptions};
 
 /// Exit code for something that went wrong while running.
 const FAILED: u8 = 1;
@@ -41,6 +41,8 @@ enum Command {
     Stat(stat::Options),
     /// Write an engine's packets as pcapng, for Wireshark and tcpdump
     Capture(capture::Options),
+    /// Web server and echo server on the engine and on the kernel, measured side by side
+    Demo(RunOptions),
     /// Experiments, load generators and baselines
     #[command(subcommand)]
     Lab(LabCommand),
@@ -68,6 +70,7 @@ fn main() -> ExitCode {
         Command::Engine(options) => engine::run(&options),
         Command::Stat(options) => stat::run(&options),
         Command::Capture(options) => capture::run(&options),
+        Command::Demo(options) => sidecore_lab::command::demo(&options),
         Command::Lab(command) => sidecore_lab::command::run(&command),
     };
     let Err(error) = result else {

@@ -8,13 +8,14 @@ use anyhow::Context;
 use clap::{Args, Subcommand};
 use serde_json::json;
 use sidecore_nic::link::LinkModel;
+use sidecore_sys::privileges;
 
-use crate::experiments::{self, Experiment};
+use crate::experiments::{self, Experiment, demo};
 use crate::link::{self, End};
 use crate::progress::Progress;
 use crate::report::Report;
 use crate::run::Settings;
-use crate::{interrupt, roles};
+use crate::{interrupt, roles, unprivileged};
 
 /// What the lab can be told.
 #[derive(Debug, Subcommand)]
@@ -142,15 +143,29 @@ pub fn run(command: &LabCommand) -> anyhow::Result<()> {
     match command {
         LabCommand::List { json } => list(*json),
         LabCommand::Run { name, options } => {
-            interrupt::install()?;
+            prepare()?;
             run_named(name, options)
         }
         LabCommand::Link(options) => {
-            interrupt::install()?;
+            prepare()?;
             run_link(options)
         }
         LabCommand::Role => roles::run(),
     }
+}
+
+/// Makes the demonstration: `sidecore demo`.
+pub fn demo(options: &RunOptions) -> anyhow::Result<()> {
+    prepare()?;
+    run_named(demo::EXPERIMENT.name, options)
+}
+
+/// Before anything that makes namespaces and devices: the right to, and an end to them. Called while there is one thread only.
+fn prepare() -> anyhow::Result<()> {
+    if !privileges::can_administer_network() {
+        unprivileged::enter()?;
+    }
+    interrupt::install()
 }
 
 fn list(as_json: bool) -> anyhow::Result<()> {
@@ -174,7 +189,12 @@ fn print(text: &str) -> anyhow::Result<()> {
 
 fn run_named(name: &str, options: &RunOptions) -> anyhow::Result<()> {
     let chosen: Vec<Experiment> = match name {
-        "all" => experiments::ALL.to_vec(),
+        // The demonstration is made of others.
+        "all" => experiments::ALL
+            .iter()
+            .copied()
+            .filter(|e| e.name != demo::EXPERIMENT.name)
+            .collect(),
         name => vec![experiments::find(name)?],
     };
     let mut reports = Vec::new();

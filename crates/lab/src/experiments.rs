@@ -1,6 +1,7 @@
 //! The experiments, by name.
 
 pub mod common;
+pub mod demo;
 pub mod echo;
 pub mod rpc;
 pub mod web;
@@ -23,7 +24,12 @@ pub struct Experiment {
 }
 
 /// All of them.
-pub const ALL: &[Experiment] = &[web::EXPERIMENT, echo::EXPERIMENT, rpc::EXPERIMENT];
+pub const ALL: &[Experiment] = &[
+    demo::EXPERIMENT,
+    web::EXPERIMENT,
+    echo::EXPERIMENT,
+    rpc::EXPERIMENT,
+];
 
 /// The experiment of this name.
 pub fn find(name: &str) -> anyhow::Result<Experiment> {

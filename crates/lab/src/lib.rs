@@ -13,6 +13,7 @@
 //! | [`statistics`], [`report`] | medians, ratios with intervals, documents, pages and plots |
 //! | [`experiments`] | the experiments |
 //! | [`link`] | two TAP devices joined by a link with faults |
+//! | [`unprivileged`] | doing all this without root |
 //! | [`command`] | the command line |
 #![forbid(unsafe_code)]
 
@@ -32,4 +33,5 @@ pub mod report;
 pub mod roles;
 pub mod run;
 pub mod statistics;
+pub mod unprivileged;
 pub mod web;

@@ -28,25 +28,42 @@ const CONNECTIONS: [usize; 3] = [1, 64, 512];
 
 fn run(settings: &Settings, progress: &Progress) -> anyhow::Result<Report> {
     let mut report = Report::new(EXPERIMENT.name, EXPERIMENT.question, settings);
-    let veth = VethGround::create()?;
-    let tap = TapGround::create("tc")?;
-    for connections in CONNECTIONS {
-        let case = case_name(connections);
-        let mut arms = arms(&veth, &tap, connections);
-        report
-            .runs
-            .extend(interleave(settings, &case, &mut arms, progress)?);
-    }
-    report.summaries = summarise(&report.runs);
-    for connections in CONNECTIONS {
-        let case = case_name(connections);
-        let title = format!("64-byte echo, {case}");
-        report.tables.push(table(&title, &case, &report.summaries));
-    }
-    report.plots.push(plot(&report.summaries));
-    report.notes = notes();
+    add_to(&mut report, &CONNECTIONS, settings, progress)?;
+    report.notes.extend(notes());
     note_void(&report.summaries, &mut report.notes);
     Ok(report)
+}
+
+/// Makes the runs with these numbers of connections, and adds them with tables and plot to a report.
+pub fn add_to(
+    report: &mut Report,
+    connections: &[usize],
+    settings: &Settings,
+    progress: &Progress,
+) -> anyhow::Result<()> {
+    let veth = VethGround::create()?;
+    let tap = TapGround::create("tc")?;
+    let mut runs = Vec::new();
+    for number in connections {
+        let mut arms = arms(&veth, &tap, *number);
+        runs.extend(interleave(
+            settings,
+            &case_name(*number),
+            &mut arms,
+            progress,
+        )?);
+    }
+    let summaries = summarise(&runs);
+    for number in connections {
+        let case = case_name(*number);
+        report
+            .tables
+            .push(table(&format!("64-byte echo, {case}"), &case, &summaries));
+    }
+    report.plots.push(plot(&summaries, connections));
+    report.summaries.extend(summaries);
+    report.runs.extend(runs);
+    Ok(())
 }
 
 /// Name of the load.
@@ -139,9 +156,9 @@ fn engine(ground: &TapGround, connections: usize, threads: Threads) -> EchoConfi
 }
 
 /// Costs by number of connections, for each server.
-fn plot(summaries: &[Summary]) -> Plot {
+fn plot(summaries: &[Summary], numbers: &[usize]) -> Plot {
     let mut series: Vec<Series> = Vec::new();
-    for (group, connections) in CONNECTIONS.iter().enumerate() {
+    for (group, connections) in numbers.iter().enumerate() {
         let case = case_name(*connections);
         for summary in summaries.iter().filter(|summary| summary.case == case) {
             let point = (group as f64, summary.server_us.median);
@@ -158,7 +175,7 @@ fn plot(summaries: &[Summary]) -> Plot {
         title: "64-byte echo: time of the server's processor per request".into(),
         x: "load".into(),
         y: "µs per request".into(),
-        groups: CONNECTIONS.map(case_name).to_vec(),
+        groups: numbers.iter().map(|number| case_name(*number)).collect(),
         series,
     }
 }

@@ -59,44 +59,47 @@ struct Stage {
 
 fn run(settings: &Settings, progress: &Progress) -> anyhow::Result<Report> {
     let mut report = Report::new(EXPERIMENT.name, EXPERIMENT.question, settings);
+    add_to(&mut report, settings, progress)?;
+    note_void(&report.summaries, &mut report.notes);
+    Ok(report)
+}
+
+/// Makes the runs, and adds them with tables, plot and notes to a report.
+pub fn add_to(report: &mut Report, settings: &Settings, progress: &Progress) -> anyhow::Result<()> {
     let stage = Stage {
         veth: VethGround::create()?,
         tap: TapGround::create("tc")?,
         site: Site::create(&[FILE])?,
     };
     stage.veth.congestion(&settings.congestion)?;
-    report.runs = interleave(
+    let mut runs = interleave(
         settings,
         SATURATION,
         &mut stage.arms(Arrivals::Closed),
         progress,
     )?;
-    let summaries = summarise(&report.runs);
+    let summaries = summarise(&runs);
     let best = best_kernel(&summaries);
-    let half = Arrivals::Poisson(
-        best.map_or(10_000.0, |summary| summary.rate.median / 2.0),
-        1,
+    let rate = best.map_or(10_000.0, |summary| summary.rate.median / 2.0);
+    let half = Arrivals::Poisson(rate, 1);
+    runs.extend(interleave(settings, HALF, &mut stage.arms(half), progress)?);
+    let summaries = summarise(&runs);
+    let saturation = format!("1 KiB files, {CONNECTIONS} connections, closed loop");
+    let half = format!(
+        "1 KiB files, open loop at {} requests/s ({HALF})",
+        figure(rate)
     );
     report
-        .runs
-        .extend(interleave(settings, HALF, &mut stage.arms(half), progress)?);
-    report.summaries = summarise(&report.runs);
-    for case in [SATURATION, HALF] {
-        let title = match half.rate() {
-            Some(rate) if case == HALF => format!(
-                "1 KiB files, open loop at {} requests/s ({HALF})",
-                figure(rate)
-            ),
-            _ => format!("1 KiB files, {CONNECTIONS} connections, closed loop"),
-        };
-        report.tables.push(table(&title, case, &report.summaries));
-    }
-    report.tables.push(ratios(&report.summaries, &report.runs));
-    report.plots.push(plot(&report.summaries));
-    report.notes = notes();
-    report.notes.extend(per_request(&report.runs));
-    note_void(&report.summaries, &mut report.notes);
-    Ok(report)
+        .tables
+        .push(table(&saturation, SATURATION, &summaries));
+    report.tables.push(table(&half, HALF, &summaries));
+    report.tables.push(ratios(&summaries, &runs));
+    report.plots.push(plot(&summaries));
+    report.notes.extend(notes());
+    report.notes.extend(per_request(&runs));
+    report.summaries.extend(summaries);
+    report.runs.extend(runs);
+    Ok(())
 }
 
 impl Stage {
