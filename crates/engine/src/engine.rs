@@ -381,7 +381,7 @@ impl Engine {
             datagram_scratch,
             ..
         } = self;
-        tables.send_datagrams(datagram_scratch, |tables, id, to, bytes| {
+        let sent = tables.send_datagrams(datagram_scratch, |tables, id, to, bytes| {
             let mut output = Output {
                 tables,
                 nic,
@@ -393,7 +393,12 @@ impl Engine {
             // The scratch memory is used again for the next datagram.
             output.nic.flush();
             sent
-        })
+        });
+        for (slot, id) in self.tables.take_closed_datagram_sockets() {
+            self.stack.udp_close(id);
+            self.tables.tell_over(slot);
+        }
+        sent
     }
 
     /// What could not be delivered is tried again; whoever sleeps on a queue that got something is woken.

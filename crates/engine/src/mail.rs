@@ -239,6 +239,7 @@ impl Engine {
             .filter(|ual| !ual.gone && !ual.condemned && ual.broke_rules())
             .map(|ual| {
                 ual.condemned = true;
+                ual.disconnect();
                 ual.id
             })
             .collect();

@@ -28,7 +28,8 @@ const ARROWS: [(&str, &[&str]); 16] = [
     ("client", &["shm", "abi", "sys"]),
     ("capi", &["client", "abi", "sys"]),
     ("preload", &["client", "abi", "sys"]),
-    ("userver", &["client"]),
+    // The io_uring back-end needs the safe wrappers of `sys`.
+    ("userver", &["client", "sys"]),
     (
         "lab",
         &[

@@ -46,6 +46,7 @@ pub(crate) fn open(
     id: u64,
     epoch: u64,
     peer: &Credentials,
+    session: OwnedFd,
 ) -> std::io::Result<Opened> {
     let (geometry, dtis, pool_bytes) = grant(policy, wish);
     let control = sealed("sidecore-control", geometry.size() as u64)?;
@@ -59,6 +60,7 @@ pub(crate) fn open(
         geometry,
         chunks: Chunks::new(Memory::map(&pool, true)?),
         dtis,
+        session,
         sleeper,
     };
     let reply = Reply {

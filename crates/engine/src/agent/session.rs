@@ -149,7 +149,21 @@ impl Session {
         if shared.open >= policy.uals {
             return refuse(Status::NoResources);
         }
-        let opened = match open::open(policy, request, shared.next_id, shared.epoch, &self.peer) {
+        let opened = self
+            .socket
+            .as_fd()
+            .try_clone_to_owned()
+            .and_then(|session| {
+                open::open(
+                    policy,
+                    request,
+                    shared.next_id,
+                    shared.epoch,
+                    &self.peer,
+                    session,
+                )
+            });
+        let opened = match opened {
             Ok(opened) => opened,
             Err(error) => {
                 tracing::warn!(%error, "cannot make the memory of a UAL");

@@ -1,6 +1,6 @@
 //! Commands that move bytes.
 
-use sidecore_abi::command::{COPY_MAX, RETURNS_MAX, flags};
+use sidecore_abi::command::{COPY_MAX, flags};
 use sidecore_abi::handle::EXTENT_BYTES;
 use sidecore_abi::{Command, Extent, RegionId, Status};
 
@@ -246,6 +246,24 @@ pub(super) fn receive(cx: &mut Context<'_>, command: &Command) -> Done {
         Ok(slot) => slot,
         Err(status) => return status.into(),
     };
+    match post_buffer(cx, command, slot) {
+        Ok(()) => {
+            // Data or the end may be waiting.
+            if let Some(dti) = cx.tables.dtis.get_mut(slot)
+                && dti.has(flag::END)
+                && dti.rx.ready.is_empty()
+            {
+                dti.flags &= !flag::END_TOLD;
+            }
+            cx.tables.deliver(slot);
+            Done::Later
+        }
+        Err(status) => status.into(),
+    }
+}
+
+/// Checks a posted buffer and the state of its DTI, and queues it.
+fn post_buffer(cx: &mut Context<'_>, command: &Command, slot: u32) -> Result<(), Status> {
     let extent = command.extent();
     let writable = cx.tables.ual(cx.ual).is_some_and(|ual| {
         ual.regions
@@ -253,27 +271,26 @@ pub(super) fn receive(cx: &mut Context<'_>, command: &Command) -> Done {
             .is_some()
     });
     if !writable || extent.len == 0 {
-        return Status::BadExtent.into();
+        return Err(Status::BadExtent);
     }
     let Some(dti) = cx.tables.dtis.get(slot) else {
-        return Status::BadHandle.into();
+        return Err(Status::BadHandle);
     };
     match dti.role {
         Role::Connected(_) | Role::Connecting { .. } | Role::Fresh => {}
         Role::Ended if !dti.rx.ready.is_empty() => {}
-        Role::Ended => return dead(dti),
-        _ => return Status::WrongState.into(),
+        Role::Ended if dti.end_status == Status::Ok => return Err(Status::WrongState),
+        Role::Ended => return Err(dti.end_status),
+        _ => return Err(Status::WrongState),
     }
     if dti.has(flag::READ_SHUT) {
-        return Status::WrongState.into();
+        return Err(Status::WrongState);
     }
     let evq = evq_for(cx, command, true);
-    if let Err(status) = cx.tables.begin_descriptor(slot) {
-        return status.into();
-    }
+    cx.tables.begin_descriptor(slot)?;
     if let Err(status) = begin_use(cx, extent) {
         cx.tables.end_descriptor(slot);
-        return status.into();
+        return Err(status);
     }
     let buffer = PostedReceive {
         region: extent.region.0,
@@ -293,23 +310,14 @@ pub(super) fn receive(cx: &mut Context<'_>, command: &Command) -> Done {
     if !pushed {
         cx.tables.end_descriptor(slot);
         cx.tables.end_region_use(cx.ual, extent.region.0);
-        return Status::NoResources.into();
+        return Err(Status::NoResources);
     }
-    // Data or the end may be waiting.
-    if let Some(dti) = cx.tables.dtis.get_mut(slot)
-        && dti.has(flag::END)
-        && dti.rx.ready.is_empty()
-    {
-        dti.flags &= !flag::END_TOLD;
-    }
-    cx.tables.deliver(slot);
-    Done::Later
+    Ok(())
 }
 
 /// ReturnChunks.
 #[inline]
 pub(super) fn return_chunks(cx: &mut Context<'_>, command: &Command) -> Done {
-    debug_assert!(RETURNS_MAX <= 9);
     for chunk in command.returned_chunks() {
         cx.tables.take_back_chunk(cx.ual, chunk);
     }

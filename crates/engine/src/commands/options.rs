@@ -40,17 +40,31 @@ pub(super) fn set(cx: &mut Context<'_>, command: &Command) -> Done {
         }
         _ => {}
     }
-    let Some(conn) = dti.conn() else {
-        return Status::WrongState.into();
-    };
+    let conn = dti.conn();
     let Some(option) = stack_option(dti, option, value) else {
         return Status::Invalid.into();
+    };
+    let Some(conn) = conn else {
+        return remember(dti, option);
     };
     if cx.stack.set_option(conn, option) {
         Done::Quiet
     } else {
         Status::WrongState.into()
     }
+}
+
+/// Keeps an option for the connection that is to come: this DTI's own, or those of a listener's children.
+fn remember(dti: &mut Dti, option: SocketOption) -> Done {
+    if !matches!(dti.role, Role::Fresh | Role::Bound(_) | Role::Listening(_)) {
+        return Status::WrongState.into();
+    }
+    let same =
+        |other: &SocketOption| std::mem::discriminant(other) == std::mem::discriminant(&option);
+    // One of each kind: the last counts.
+    dti.options.retain(|other| !same(other));
+    dti.options.push(option);
+    Done::Quiet
 }
 
 fn stack_option(dti: &mut Dti, option: Opt, value: u64) -> Option<SocketOption> {

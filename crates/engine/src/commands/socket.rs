@@ -5,7 +5,7 @@ use std::net::{SocketAddr, SocketAddrV4};
 use sidecore_abi::command::{create, flags, shutdown as direction};
 use sidecore_abi::event::Event;
 use sidecore_abi::{Address, Command, DtiHandle, EventKind, Status};
-use sidecore_stack::StackError;
+use sidecore_stack::{SocketOption, SocketOptions, StackError};
 
 use super::{Context, Done, evq_for, slot};
 use crate::dti::{Dti, Listening, PostedAccept, Role, flag};
@@ -137,7 +137,7 @@ pub(super) fn listen(cx: &mut Context<'_>, command: &Command) -> Done {
         return Status::WrongState.into();
     };
     let backlog = command.body[0].clamp(1, BACKLOG_MAX) as u32;
-    match cx.stack.listen(local, &Default::default(), backlog, slot) {
+    match cx.stack.listen(local, &opening_options(dti), backlog, slot) {
         Ok(id) => {
             let local = cx.stack.listener_local(id).unwrap_or(local);
             let listening = Listening {
@@ -239,6 +239,17 @@ fn hand_over(cx: &mut Context<'_>, waiting: u32, child: u32, accept: &PostedAcce
     true
 }
 
+/// What must be known when a connection opens, of the options that were set before.
+fn opening_options(dti: &Dti) -> SocketOptions {
+    let mut options = SocketOptions::default();
+    for option in &dti.options {
+        if let SocketOption::Congestion(algorithm) = option {
+            options.congestion = Some(*algorithm);
+        }
+    }
+    options
+}
+
 /// Connect.
 pub(super) fn connect(cx: &mut Context<'_>, command: &Command) -> Done {
     let (slot, remote) = match slot(cx, command).and_then(|s| Ok((s, v4(command.address(0))?))) {
@@ -260,10 +271,8 @@ pub(super) fn connect(cx: &mut Context<'_>, command: &Command) -> Done {
     if remote.port() == 0 {
         return Status::Invalid.into();
     }
-    match cx
-        .stack
-        .connect(cx.now, local, remote, &Default::default(), slot)
-    {
+    let options = opening_options(dti);
+    match cx.stack.connect(cx.now, local, remote, &options, slot) {
         Ok(conn) => {
             let any = SocketAddrV4::new(0.into(), 0);
             dti.role = Role::Connecting {
@@ -361,6 +370,8 @@ pub(crate) fn close_slot(cx: &mut Context<'_>, slot: u32) {
             cx.tables.shut_read(slot);
             cx.tables.tell_over(slot);
         }
+        // Queued datagrams still go out; the last one ends the socket.
+        Role::Datagram { .. } if !dti.datagrams.is_empty() => cx.tables.datagram_closing.push(slot),
         Role::Datagram { socket, .. } => {
             if let Some(id) = socket {
                 cx.stack.udp_close(*id);

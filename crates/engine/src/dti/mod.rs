@@ -137,6 +137,8 @@ pub(crate) struct Dti {
     pub(crate) rx: ReceiveQueue,
     /// Datagrams to send.
     pub(crate) datagrams: List,
+    /// Options that wait for a connection; a listener's are those of its children.
+    pub(crate) options: Vec<sidecore_stack::SocketOption>,
     /// Keepalive times, once any was set.
     pub(crate) keepalive: Option<Box<sidecore_tcp::Keepalive>>,
 }
@@ -165,6 +167,7 @@ impl Dti {
             tx: TransmitQueue::default(),
             rx: ReceiveQueue::default(),
             datagrams: List::default(),
+            options: Vec::new(),
             keepalive: None,
         }
     }

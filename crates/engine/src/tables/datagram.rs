@@ -8,8 +8,8 @@ use sidecore_stack::{StackError, UdpId, User};
 
 use super::Tables;
 use super::frame::{Frame, POOL_REGION};
-use crate::dti::Role;
 use crate::dti::transmit::Source;
+use crate::dti::{Role, flag};
 
 /// One datagram that the application has sent and the stack has not taken.
 #[derive(Debug, Clone, Copy)]
@@ -126,6 +126,25 @@ impl Tables {
         senders.append(&mut self.datagram_senders);
         self.datagram_senders = senders;
         sent
+    }
+
+    /// Datagram sockets that were closed with something queued, and have sent it.
+    pub(crate) fn take_closed_datagram_sockets(&mut self) -> Vec<(u32, UdpId)> {
+        let done = |dti: &crate::dti::Dti| match dti.role {
+            Role::Datagram { socket, .. } if dti.has(flag::CLOSE) && dti.datagrams.is_empty() => {
+                socket
+            }
+            _ => None,
+        };
+        let closed = std::mem::take(&mut self.datagram_closing);
+        let (ended, waiting): (Vec<u32>, Vec<u32>) = closed
+            .into_iter()
+            .partition(|slot| self.dtis.get(*slot).is_none_or(|dti| done(dti).is_some()));
+        self.datagram_closing = waiting;
+        ended
+            .into_iter()
+            .filter_map(|slot| Some((slot, self.dtis.get(slot).and_then(done)?)))
+            .collect()
     }
 
     /// The first queued datagram is done with.

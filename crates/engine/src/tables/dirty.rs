@@ -39,6 +39,9 @@ impl Tables {
             self.connection_over(slot, sidecore_tcp::CloseReason::Aborted);
             return;
         }
+        for option in std::mem::take(&mut dti.options) {
+            stack.set_option(conn, option);
+        }
         let more = dti.has(flag::MORE) && !dti.has(flag::SHUTDOWN);
         stack.set_send_limit(conn, dti.tx.end, more);
         if dti.has(flag::SHUTDOWN) && !dti.has(flag::SHUTDOWN_TOLD) {

@@ -27,7 +27,13 @@ impl Tables {
             }
             None => self.enqueue(listener, conn)?,
         };
+        let inherited = self.dtis.get(listener).map(|dti| dti.options.clone());
         let dti = self.dtis.get_mut(slot)?;
+        if let Some(mut options) = inherited.filter(|options| !options.is_empty()) {
+            // The child's own come last and count.
+            options.append(&mut dti.options);
+            dti.options = options;
+        }
         dti.rx.limit = u64::from(INITIAL_WINDOW);
         Some((slot, dti.rx.limit))
     }
@@ -119,9 +125,13 @@ impl Tables {
         let old = self.dtis.get_mut(waiting)?;
         let (conn, flags, end_status) = (old.conn(), old.flags, old.end_status);
         let mut rx = std::mem::take(&mut old.rx);
+        let mut old_options = std::mem::take(&mut old.options);
         let dti = self.dtis.get_mut(child)?;
         rx.posted = dti.rx.posted;
         rx.window_option = dti.rx.window_option;
+        let mut options = std::mem::take(&mut old_options);
+        options.append(&mut dti.options);
+        dti.options = options;
         let (epoch, ual) = (dti.epoch, dti.ual);
         dti.rx = rx;
         dti.flags |= flags & (flag::END | flag::OVER);

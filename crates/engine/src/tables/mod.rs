@@ -51,6 +51,8 @@ pub(crate) struct Tables {
     pub(crate) datagrams: ListPool<datagram::TxDatagram>,
     /// Datagram sockets that have something to send.
     pub(crate) datagram_senders: Vec<u32>,
+    /// Datagram sockets that were closed while something was queued.
+    pub(crate) datagram_closing: Vec<u32>,
     pub(crate) copies: CopyArena,
     /// DTIs about which the stack has to be told something.
     pub(crate) dirty: Vec<u32>,
@@ -72,6 +74,7 @@ impl Tables {
             accepts: ListPool::new(descriptors),
             datagrams: ListPool::new(descriptors),
             datagram_senders: Vec::new(),
+            datagram_closing: Vec::new(),
             copies: CopyArena::new(descriptors),
             dirty: Vec::with_capacity(1024),
             regions_gone: Vec::new(),

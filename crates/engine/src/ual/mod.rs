@@ -30,6 +30,8 @@ pub(crate) struct NewUal {
     pub(crate) chunks: Chunks,
     /// Handles below this may be used.
     pub(crate) dtis: u32,
+    /// The agent's socket of this UAL, once more: shutting it down tells both ends that the UAL is over.
+    pub(crate) session: std::os::fd::OwnedFd,
     /// A byte here ends the engine's sleep.
     pub(crate) sleeper: sidecore_sys::wake::Sleeper,
 }
@@ -65,6 +67,7 @@ pub(crate) struct Ual {
     pub(crate) chunks: Chunks,
     pub(crate) regions: Regions,
     pub(crate) sleeper: sidecore_sys::wake::Sleeper,
+    session: std::os::fd::OwnedFd,
     /// Slot of the DTI that a handle index names, or `u32::MAX`. Grows to the highest index used.
     handles: Vec<u32>,
     pub(crate) dti_limit: u32,
@@ -104,6 +107,7 @@ impl Ual {
             chunks: new.chunks,
             regions: Regions::new(policy.regions),
             sleeper: new.sleeper,
+            session: new.session,
             handles: Vec::new(),
             dti_limit: new.dtis,
             dtis: 0,
@@ -290,6 +294,12 @@ impl Ual {
     /// Stops polling a lane; false when something came meanwhile.
     pub(crate) fn park_lane(&mut self, lane: u16) -> bool {
         self.control.park(lane as usize)
+    }
+
+    /// Ends the application's connection to the agent: it sees that its UAL is over.
+    pub(crate) fn disconnect(&self) {
+        // It may have gone by itself: nothing is left to do then.
+        let _ = rustix::net::shutdown(&self.session, rustix::net::Shutdown::Both);
     }
 
     /// Whether it broke the rules of shared memory, or its memory vanished.
