@@ -1,13 +1,17 @@
 #!/usr/bin/env bash
-# All tests: the workspace's, the documentation's examples, and the model-checked builds of the shared-memory crate.
+# All tests: the model-checked builds of what threads and processes share, the documentation's examples, and the workspace's.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-echo "== workspace"
-cargo nextest run --workspace --no-fail-fast "$@"
+echo "== model checking (loom)"
+(
+    export RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=target/loom
+    cargo nextest run --release -p sidecore-shm --test loom
+    cargo nextest run --release -p sidecore-nic --lib wire::sys
+)
 
 echo "== documentation examples"
 cargo test --workspace --doc --quiet
 
-echo "== model checking (loom)"
-RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=target/loom cargo nextest run --release -p sidecore-shm --test 'loom*'
+echo "== workspace"
+cargo nextest run --workspace --no-fail-fast "$@"
