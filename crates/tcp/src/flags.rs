@@ -88,14 +88,24 @@ impl Flags {
     pub(crate) const DUE: Self = Self::RARE_DUE.or(Self::ACK_NOW).or(Self::RETRANSMIT_NOW);
     /// In flight is not simply SND.NXT - SND.UNA.
     pub(crate) const LOSSY: Self = Self::RECOVERING.or(Self::SACKED).or(Self::DUPLICATES);
+    /// Sending new data has to see to more than the data.
+    pub(crate) const UNUSUAL: Self = Self::CWND_LIMITED
+        .or(Self::PROBING)
+        .or(Self::FLUSH)
+        .or(Self::CORKED)
+        .or(Self::MORE)
+        .or(Self::FIN_QUEUED);
     /// poll_transmit has to look at more than new data and ACKs.
     pub(crate) const SPECIAL: Self = Self::RARE_DUE
         .or(Self::UNSYNCHRONIZED)
         .or(Self::LOST_LEFT)
         .or(Self::SACK_DUE)
         .or(Self::LOSSY);
-    /// Header prediction is off.
+    /// Header prediction is off: not ESTABLISHED, or something is amiss.
     pub(crate) const UNPREDICTED: Self = Self::LOSSY
+        .or(Self::UNSYNCHRONIZED)
+        .or(Self::FIN_QUEUED)
+        .or(Self::FIN_RECEIVED)
         .or(Self::OUT_OF_ORDER)
         .or(Self::FIN_KNOWN)
         .or(Self::PROBING)

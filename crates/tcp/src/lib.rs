@@ -12,7 +12,49 @@
 //!                        └──────────► next_timeout: when to come back at the latest
 //! ```
 //!
-//! What is where: opening and fields in `connection`, segments in `receive`, segments out `transmit`, `timers`,
+//! ```
+//! use sidecore_tcp::{Config, Connection, Instant, RangePool, State, TxLimits};
+//! use sidecore_wire::SeqNumber;
+//!
+//! let (config, tx, now) = (Config::default(), TxLimits::default(), Instant::from_secs(1));
+//! let mut ranges = RangePool::new(1024); // shared by all connections of a thread
+//!
+//! let mut client = Connection::connect(now, &config, SeqNumber(1));
+//! client.set_receive_limit(65_536);
+//! let syn = client.poll_transmit(now, &tx, &mut ranges).unwrap();
+//! let mut server = Connection::accept(now, &config, SeqNumber(2), &syn.header);
+//! server.set_receive_limit(65_536);
+//!
+//! // Five bytes are written at stream offset 0, and the client will write no more.
+//! client.set_send_limit(5);
+//! client.shutdown_send();
+//! let mut received = 0;
+//! for _ in 0..3 {
+//!     while let Some(segment) = server.poll_transmit(now, &tx, &mut ranges) {
+//!         client.handle_segment(now, &segment.header, 0, true, &mut ranges);
+//!     }
+//!     while let Some(segment) = client.poll_transmit(now, &tx, &mut ranges) {
+//!         let len = (segment.payload.end - segment.payload.start) as u32;
+//!         let outcome = server.handle_segment(now, &segment.header, len, true, &mut ranges);
+//!         received += outcome.accept.map_or(0, |range| range.len);
+//!     }
+//! }
+//! assert_eq!((received, server.receive_next()), (5, 5));
+//! assert_eq!((client.state(), server.state()), (State::FinWait2, State::CloseWait));
+//! assert_eq!(client.send_una(), 5);
+//! ```
+//!
+//! # What it does
+//!
+//! RFC 9293, with RFC 5961 (blind attacks), 7323 (window scale, timestamps, PAWS), 2018, 2883 and 6675 (SACK), 6582
+//! (NewReno), 6298 (RTO), 5681, 6928 and 9438 (congestion control), 5482 (user timeout), 6191 (TIME-WAIT), 5927 (ICMP).
+//!
+//! It does not: urgent data as such (RFC 6093: it is data), ECN, data on a SYN, tail loss probes and time-based loss
+//! detection (RFC 8985), the undoing of spurious timeouts (RFC 5682, 4015), pacing.
+//!
+//! # What is where
+//!
+//! Opening and fields in `connection`, segments in `receive`, segments out `transmit`, `timers`,
 //! `recovery` and `scoreboard` (loss), `congestion`, `window` (what we advertise), `sack` (what we report), `rtt`.
 //!
 //! Nothing here allocates after set-up, blocks, or panics on what a peer sends.

@@ -64,6 +64,25 @@ fn without_delayed_acks() {
 }
 
 #[test]
+fn half_a_window_is_acknowledged_at_once() {
+    // Where the window is smaller than two segments, as between two ends on one machine.
+    let mut t = Script::accept(
+        &Config {
+            mss: 60_000,
+            ..plain()
+        },
+        syn(),
+    );
+    t.connection.set_receive_limit(60_000);
+    t.sends([syn_ack().mss(Some(60_000)).window(60_000)]);
+    t.recv(ack(0));
+    t.recv(data(0, 29_000));
+    t.sends([]);
+    t.recv(data(29_000, 1000));
+    t.sends([ack(30_000).window(30_000)]);
+}
+
+#[test]
 fn a_coalesced_segment_is_acknowledged_at_once() {
     let mut t = Script::established();
     t.connection.set_receive_limit(1 << 20);
@@ -228,7 +247,6 @@ fn a_small_buffer_opens_by_half_of_itself() {
     t.sends([syn_ack().window(400)]);
     t.recv(ack(0));
     t.recv(data(0, 400));
-    t.fire();
     t.sends([ack(400).window(0)]);
     t.connection.set_receive_limit(599);
     t.sends([]);

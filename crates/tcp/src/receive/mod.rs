@@ -105,8 +105,8 @@ impl Connection {
             .union(TcpFlags::URG);
         let acked = header.ack.distance_from(self.snd_seq(self.snd_una));
         let outstanding = self.outstanding();
-        self.state == State::Established
-            && !self.flags.any(Flags::UNPREDICTED)
+        debug_assert!(self.state == State::Established || self.flags.any(Flags::UNPREDICTED));
+        !self.flags.any(Flags::UNPREDICTED)
             && header.flags & LOOKED_AT == TcpFlags::ACK
             && header.seq == self.rcv_seq(self.rcv_nxt)
             && acked <= outstanding

@@ -27,17 +27,27 @@ impl Connection {
             self.learn_receive_mss(payload_len);
         }
         let unacked = self.rcv_nxt - self.last_ack_sent;
-        // "in a stream of full-sized segments there SHOULD be an ACK for at least every second segment"
-        if unacked >= 2 * u64::from(self.rcv_mss) || self.delayed_ack_ms == 0 {
+        // "in a stream of full-sized segments there SHOULD be an ACK for at least every second segment"; and the peer must not
+        // run out of a window that is smaller than that.
+        let limit = (2 * u64::from(self.rcv_mss)).min(self.rcv_adv - self.rcv_nxt);
+        if unacked >= limit {
             self.flags.set(Flags::ACK_NOW);
             self.autotune(now, header);
         } else if self.ack_at == Instant::NEVER {
-            let mut delay = self.delayed_ack_ms;
-            if self.quick_acks > 0 {
-                self.quick_acks -= 1;
-                delay = delay.min(QUICK_ACK_MS);
-            }
-            self.ack_at = now.after_millis(u32::from(delay));
+            self.delay_ack(now);
+        }
+    }
+
+    #[inline]
+    fn delay_ack(&mut self, now: Instant) {
+        let mut delay = self.delayed_ack_ms;
+        if self.quick_acks > 0 {
+            self.quick_acks -= 1;
+            delay = delay.min(QUICK_ACK_MS);
+        }
+        self.ack_at = now.after_millis(u32::from(delay));
+        if delay == 0 {
+            self.flags.set(Flags::ACK_NOW);
         }
     }
 

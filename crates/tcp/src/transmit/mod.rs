@@ -5,7 +5,7 @@ mod retransmission;
 
 use core::ops::Range;
 
-use sidecore_wire::{SeqNumber, TcpFlags, TcpHeader, TcpOptions, Timestamps};
+use sidecore_wire::{SackBlocks, TcpFlags, TcpHeader, TcpOptions, Timestamps};
 
 use crate::Connection;
 use crate::congestion::{CongestionControl, initial_window};
@@ -264,17 +264,17 @@ impl Connection {
         let len = plan.len;
         let start = self.snd_nxt;
         let end = start + u64::from(len);
-        self.flags.assign(Flags::CWND_LIMITED, plan.room < mss);
         if len < mss || !len.is_multiple_of(mss) {
             self.snd_sml = end as u32;
-            self.flags.clear(Flags::FLUSH);
         }
         let mut flags = TcpFlags::ACK;
-        let mut sequence_end = end;
         if end == self.send_limit {
-            flags |= self.flags_at_end();
-            sequence_end += u64::from(flags.contains(TcpFlags::FIN));
+            flags |= TcpFlags::PSH;
         }
+        if plan.room < mss || self.flags.any(Flags::UNUSUAL) {
+            flags = self.unusual_data(plan, end);
+        }
+        let sequence_end = end + u64::from(flags.contains(TcpFlags::FIN));
         self.snd_nxt = sequence_end;
         if LOSSY {
             self.cold.pipe = self.cold.pipe.saturating_add((sequence_end - start) as u32);
@@ -283,24 +283,35 @@ impl Connection {
             self.rtt_start(now, sequence_end);
         }
         // RFC 6298 rule 5.1.
-        if self.retransmit_at == Instant::NEVER || self.flags.any(Flags::PROBING) {
-            self.flags.clear(Flags::PROBING);
+        if self.retransmit_at == Instant::NEVER {
             self.retransmit_at = now.after_micros(self.rto_us);
         }
         self.segment(now, flags, start..end, false)
     }
 
-    /// PSH, and FIN if it is due, for the segment that ends with the last byte written.
-    #[inline]
-    fn flags_at_end(&mut self) -> TcpFlags {
-        let mut flags = TcpFlags::EMPTY;
-        self.flags.clear(Flags::CORKED.or(Flags::FLUSH));
-        if !self.flags.any(Flags::MORE) {
-            flags |= TcpFlags::PSH;
+    /// What [`Flags::UNUSUAL`] asks for when data up to `end` goes out. Returns the segment's flags.
+    #[inline(never)]
+    fn unusual_data(&mut self, plan: Plan, end: u64) -> TcpFlags {
+        let mss = u32::from(self.mss);
+        self.flags.assign(Flags::CWND_LIMITED, plan.room < mss);
+        if self.flags.any(Flags::PROBING) {
+            // The persist timer has done its work; the retransmission timer starts.
+            self.flags.clear(Flags::PROBING);
+            self.retransmit_at = Instant::NEVER;
         }
-        if self.flags.any(Flags::FIN_QUEUED) {
-            flags |= TcpFlags::FIN;
-            self.flags.set(Flags::FIN_SENT);
+        if plan.len < mss || !plan.len.is_multiple_of(mss) {
+            self.flags.clear(Flags::FLUSH);
+        }
+        let mut flags = TcpFlags::ACK;
+        if end == self.send_limit {
+            self.flags.clear(Flags::CORKED.or(Flags::FLUSH));
+            if !self.flags.any(Flags::MORE) {
+                flags |= TcpFlags::PSH;
+            }
+            if self.flags.any(Flags::FIN_QUEUED) {
+                flags |= TcpFlags::FIN;
+                self.flags.set(Flags::FIN_SENT);
+            }
         }
         flags
     }
@@ -339,35 +350,41 @@ impl Connection {
         payload: Range<u64>,
         retransmission: bool,
     ) -> TxSegment {
-        let header = self.header(now, self.snd_seq(payload.start), flags);
+        let timestamps = self.timestamps(now);
+        let window = self.select_window();
         self.flags.clear(Flags::ACK_NOW);
         self.ack_at = Instant::NEVER;
         self.last_ack_sent = self.rcv_nxt;
         TxSegment {
-            header,
+            header: TcpHeader {
+                src_port: 0,
+                dst_port: 0,
+                seq: self.snd_seq(payload.start),
+                ack: self.rcv_seq(self.rcv_nxt),
+                flags,
+                window,
+                urgent: 0,
+                options: TcpOptions {
+                    mss: None,
+                    window_scale: None,
+                    sack_permitted: false,
+                    timestamps,
+                    sack: SackBlocks::new(),
+                },
+            },
             payload,
             segment_size: self.mss,
             retransmission,
         }
     }
 
-    #[inline(always)]
-    fn header(&mut self, now: Instant, seq: SeqNumber, flags: TcpFlags) -> TcpHeader {
-        let timestamps = self.flags.any(Flags::TIMESTAMPS).then(|| Timestamps {
+    /// The timestamps option, if it is agreed (or, before that, offered).
+    #[inline]
+    fn timestamps(&self, now: Instant) -> Option<Timestamps> {
+        self.flags.any(Flags::TIMESTAMPS).then(|| Timestamps {
             value: self.timestamp(now),
             echo: self.ts_recent,
-        });
-        TcpHeader {
-            seq,
-            ack: self.rcv_seq(self.rcv_nxt),
-            flags,
-            window: self.select_window(),
-            options: TcpOptions {
-                timestamps,
-                ..TcpOptions::NONE
-            },
-            ..TcpHeader::default()
-        }
+        })
     }
 
     /// `<SEQ=SND.NXT><ACK=RCV.NXT><CTL=ACK>`

@@ -1,6 +1,6 @@
 //! What is seldom due: resets, the handshake, probes.
 
-use sidecore_wire::{SeqNumber, TcpFlags, TcpHeader, TcpOptions, Timestamps, UnscaledWindow};
+use sidecore_wire::{SeqNumber, TcpFlags, TcpHeader, TcpOptions, UnscaledWindow};
 
 use crate::Connection;
 use crate::flags::Flags;
@@ -69,10 +69,6 @@ impl Connection {
         if answers {
             flags |= TcpFlags::ACK;
         }
-        let timestamps = self.flags.any(Flags::TIMESTAMPS).then(|| Timestamps {
-            value: self.timestamp(now),
-            echo: self.ts_recent,
-        });
         let header = TcpHeader {
             seq: self.snd_base.sub(1),
             ack: if answers { self.rcv_base } else { SeqNumber(0) },
@@ -82,7 +78,7 @@ impl Connection {
                 mss: Some(self.cold.announced_mss),
                 window_scale: self.flags.any(Flags::SCALE).then_some(self.rcv_scale),
                 sack_permitted: self.flags.any(Flags::SACK),
-                timestamps,
+                timestamps: self.timestamps(now),
                 ..TcpOptions::NONE
             },
             ..TcpHeader::default()
@@ -105,8 +101,17 @@ impl Connection {
     /// probe of BSD and Linux (RFC 9293 section 3.8.4: "SEG.SEQ = SND.NXT-1"). It takes no sequence number, so that a probe
     /// that the peer's window refuses leaves nothing to undo; where the window has room for a byte, data is sent instead.
     fn probe(&mut self, now: Instant) -> TxSegment {
-        let mut header = self.header(now, self.snd_seq(self.snd_una).sub(1), TcpFlags::ACK);
-        header.options.sack = Default::default();
+        let header = TcpHeader {
+            seq: self.snd_seq(self.snd_una).sub(1),
+            ack: self.rcv_seq(self.rcv_nxt),
+            flags: TcpFlags::ACK,
+            window: self.select_window(),
+            options: TcpOptions {
+                timestamps: self.timestamps(now),
+                ..TcpOptions::NONE
+            },
+            ..TcpHeader::default()
+        };
         let mut segment = self.bare(header);
         segment.retransmission = true;
         segment
