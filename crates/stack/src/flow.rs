@@ -155,6 +155,8 @@ mod tests {
     use std::collections::BTreeMap;
 
     proptest! {
+        #![proptest_config(sidecore_testkit::property_config(256))]
+
         /// Few distinct tags in a small table: long clusters, around the end too.
         #[test]
         fn behaves_like_a_map(operations in prop::collection::vec((any::<bool>(), 0..12u32, any::<bool>()), 0..300)) {

@@ -104,6 +104,8 @@ mod tests {
     use siphasher::sip::SipHasher13;
 
     proptest! {
+        #![proptest_config(sidecore_testkit::property_config(256))]
+
         #[test]
         fn is_siphash_1_3(key: [u64; 2], first: u64, second: u32) {
             let mut bytes = [0; 12];

@@ -19,8 +19,8 @@ impl Stack {
     /// An ICMP message for one of our addresses.
     #[cold]
     pub(crate) fn handle_icmp<H: Host>(&mut self, now: Instant, packet: &Packet<'_>, host: &mut H) {
-        let parsed = if packet.bytes.len() == packet.len {
-            Icmpv4::parse(packet.bytes).ok()
+        let parsed = if packet.transport.bytes.len() == packet.transport.len {
+            Icmpv4::parse(packet.transport.bytes).ok()
         } else {
             None
         };
@@ -29,7 +29,7 @@ impl Stack {
             return;
         };
         self.counters.icmp_in += 1;
-        let data = packet.bytes.get(offset..).unwrap_or_default();
+        let data = packet.transport.bytes.get(offset..).unwrap_or_default();
         match message {
             Icmpv4::EchoRequest { ident, seq } => {
                 self.answer_echo(now, packet, Icmpv4::EchoReply { ident, seq }, data);

@@ -123,6 +123,8 @@ mod tests {
     }
 
     proptest! {
+        #![proptest_config(sidecore_testkit::property_config(256))]
+
         #[test]
         fn behaves_like_a_deque(operations in prop::collection::vec((0..3u8, 0..16u32), 0..200)) {
             let mut elements = Elements((0..16).map(|_| Links::UNLINKED).collect());

@@ -11,6 +11,7 @@ use crate::arp::request_packet;
 use crate::connections::{Owner, flag};
 use crate::control::{Control, Link};
 use crate::frame::HeaderBuffer;
+use crate::frame::usual::UsualHeader;
 use crate::host::Host;
 use crate::sink::{FrameSink, SinkCaps, TxOffload, TxPayload};
 use crate::stack::Stack;
@@ -87,6 +88,10 @@ impl Stack {
         out: &mut O,
         left: &mut usize,
     ) {
+        let most = caps.tso_max.min(MAX_SUPER_SEGMENT);
+        let limits = TxLimits {
+            max_segments_bytes: if loopback { 0 } else { most },
+        };
         // With nothing in the way every connection is visited; those that come back have their next turn then.
         while *left > 0 && out.has_room(loopback) {
             let queue = if loopback {
@@ -98,7 +103,7 @@ impl Stack {
                 break;
             };
             self.connections[index].flags &= !flag::QUEUED;
-            match self.visit(now, index, caps, out, left) {
+            match self.visit(now, index, loopback, &limits, out, left) {
                 Visit::Done => self.settle(index, out),
                 Visit::Waits => self.connections.arm(index),
                 Visit::QuantumUsed | Visit::NoRoom => self.touch(index),
@@ -112,16 +117,16 @@ impl Stack {
         &mut self,
         now: Instant,
         index: u32,
-        caps: &SinkCaps,
+        loopback: bool,
+        limits: &TxLimits,
         out: &mut O,
         left: &mut usize,
     ) -> Visit {
         let slot = &self.connections[index];
-        let loopback = slot.has(flag::LOOPBACK);
         let known = self.neighbors.known(now, slot.next_hop, slot.neighbor);
         let link = match known {
+            _ if loopback => Link::Loopback,
             Some(station) => Link::Station(station),
-            None if loopback => Link::Loopback,
             None if !slot.tcp.wants_transmit() => return Visit::Done,
             None => match self.resolve(now, index) {
                 Ok(Some(station)) => Link::Station(station),
@@ -129,21 +134,18 @@ impl Stack {
                 Err(visit) => return visit,
             },
         };
-        let limits = TxLimits {
-            max_segments_bytes: if loopback {
-                0
-            } else {
-                caps.tso_max.min(MAX_SUPER_SEGMENT)
-            },
-        };
         let mut quantum = QUANTUM.min(*left);
+        // The caller has asked for the first frame's room.
+        let mut room = true;
         while quantum > 0 {
-            if !out.has_room(loopback) {
+            if !room && !out.has_room(loopback) {
                 return Visit::NoRoom;
             }
+            room = false;
             let slot = &mut self.connections[index];
-            let mut polled = slot.tcp.poll_transmit(now, &limits, &mut self.ranges);
-            let Some(segment) = &mut polled else {
+            // By reference: the segment is not moved once more.
+            let polled = slot.tcp.poll_transmit(now, limits, &mut self.ranges);
+            let Some(segment) = &polled else {
                 return Visit::Done;
             };
             self.send_segment(index, link, segment, out);
@@ -206,50 +208,54 @@ impl Stack {
         &mut self,
         index: u32,
         link: Link,
-        segment: &mut TxSegment,
+        segment: &TxSegment,
         out: &mut O,
     ) {
         let slot = &self.connections[index];
-        let key = &slot.key;
-        let TxSegment {
-            header,
-            payload,
-            segment_size,
-            retransmission,
-        } = segment;
-        let (segment_size, retransmission) = (*segment_size, *retransmission);
+        let payload = &segment.payload;
         let len = payload.end.saturating_sub(payload.start) as u32;
-        header.src_port = key.local_port;
-        header.dst_port = key.remote_port;
-        let mut buffer = HeaderBuffer::new();
-        let ip = Ipv4Header::new(key.local_ip, key.remote_ip, PROTOCOL_TCP);
-        buffer.ipv4(link, self.config.mac, &ip, header.len() + len as usize);
-        let start = buffer.tcp(key.local_ip, key.remote_ip, header, len);
-        let offload = TxOffload {
-            checksum: Some((start, tcp::CHECKSUM_OFFSET as u16)),
-            segment_size: if len > u32::from(segment_size) {
-                segment_size
-            } else {
-                0
-            },
-            loopback: link == Link::Loopback,
-            header_len: buffer.len() as u16,
-        };
-        let user = slot.user;
-        debug_assert!(len == 0 || user != DETACHED, "data of nobody");
-        let payload = match len {
+        debug_assert!(len == 0 || slot.user != DETACHED, "data of nobody");
+        let bytes = match len {
             0 => TxPayload::None,
             len => TxPayload::Stream {
-                user,
+                user: slot.user,
                 start: payload.start,
                 len,
             },
         };
-        out.send(buffer.bytes(), payload, &offload);
+        let size = segment.segment_size;
+        let segment_size = if len > u32::from(size) { size } else { 0 };
+        let offload = |start, header: &[u8]| TxOffload {
+            checksum: Some((start, tcp::CHECKSUM_OFFSET as u16)),
+            segment_size,
+            loopback: link == Link::Loopback,
+            header_len: header.len() as u16,
+        };
+        let (mac, key, header) = (self.config.mac, &slot.key, &segment.header);
+        let station = match link {
+            Link::Station(station) => station,
+            Link::Loopback => MacAddress::UNSPECIFIED,
+        };
+        match UsualHeader::new(mac, station, key, header, len) {
+            Some(usual) if link == Link::Loopback => {
+                let header = usual.without_ethernet();
+                let offload = offload(UsualHeader::TCP_START_LOOPBACK, header);
+                out.send(header, bytes, &offload);
+            }
+            Some(usual) => {
+                let header = usual.with_ethernet();
+                out.send(header, bytes, &offload(UsualHeader::TCP_START, header));
+            }
+            None => {
+                let mut buffer = HeaderBuffer::new();
+                let start = buffer.segment(link, mac, key, header, len);
+                out.send(buffer.bytes(), bytes, &offload(start, buffer.bytes()));
+            }
+        }
         self.counters.tcp_segments_out += 1;
-        self.counters.tcp_retransmissions += u64::from(retransmission);
+        self.counters.tcp_retransmissions += u64::from(segment.retransmission);
         self.counters.tcp_bytes_out += u64::from(len);
-        self.counters.loopback_out += u64::from(offload.loopback);
+        self.counters.loopback_out += u64::from(link == Link::Loopback);
     }
 
     /// Resets, ARP packets, ICMP messages.

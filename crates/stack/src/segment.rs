@@ -1,5 +1,7 @@
 //! A TCP segment finds its connection; what comes of it is told to the host.
 
+use core::net::Ipv4Addr;
+
 use sidecore_tcp::{CloseReason, DropReason, Instant, Outcome, RxRange, State, reset_for};
 use sidecore_wire::{TcpFlags, TcpHeader, tcp};
 
@@ -7,7 +9,7 @@ use crate::connections::{Owner, flag};
 use crate::control::Control;
 use crate::flow::FlowKey;
 use crate::host::Host;
-use crate::input::{Packet, Place};
+use crate::input::{Packet, Place, Transport};
 use crate::stack::Stack;
 
 /// Where a segment's payload is.
@@ -18,18 +20,82 @@ struct Payload<'a> {
     len: u32,
 }
 
-impl Stack {
-    /// A TCP packet for one of our addresses.
+impl<'a> Payload<'a> {
     #[inline]
-    pub(crate) fn handle_tcp<H: Host>(&mut self, now: Instant, packet: Packet<'_>, host: &mut H) {
+    fn new(transport: Transport<'a>, data_offset: usize) -> Self {
+        Self {
+            place: match transport.place {
+                Place::Frame(start) => Place::Frame(start + data_offset as u32),
+                Place::Buffer => Place::Buffer,
+            },
+            bytes: transport.bytes.get(data_offset..).unwrap_or_default(),
+            len: transport.len.saturating_sub(data_offset) as u32,
+        }
+    }
+}
+
+/// What is left to be done for a segment.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Verdict {
+    Done,
+    /// Its connection has given way to the new one that it asks for.
+    Reincarnation,
+}
+
+#[inline]
+fn key_of(src: Ipv4Addr, dst: Ipv4Addr, header: &TcpHeader) -> FlowKey {
+    FlowKey {
+        local_ip: dst,
+        remote_ip: src,
+        local_port: header.dst_port,
+        remote_port: header.src_port,
+    }
+}
+
+impl Stack {
+    /// A TCP segment, if it is for a connection that exists; false if it is not, or if anything else is odd about it: then
+    /// nothing was done.
+    ///
+    /// Addresses need no look here: a connection has good ones. `link` is [`flag::LOOPBACK`] or 0: so that nobody outside
+    /// can speak for a connection within.
+    #[inline]
+    pub(crate) fn segment_for_known<H: Host>(
+        &mut self,
+        now: Instant,
+        src: Ipv4Addr,
+        dst: Ipv4Addr,
+        link: u8,
+        transport: Transport<'_>,
+        host: &mut H,
+    ) -> bool {
         // By reference: the header is not moved once more.
-        let parsed = TcpHeader::parse(packet.bytes);
+        let parsed = TcpHeader::parse(transport.bytes);
         let Ok((header, data_offset)) = &parsed else {
+            return false;
+        };
+        let Some(index) = self.connections.find_again(&key_of(src, dst, header)) else {
+            return false;
+        };
+        if self.connections[index].flags & flag::LOOPBACK != link {
+            return false;
+        }
+        if !transport.verified && !tcp::verify_checksum_v4(src, dst, transport.bytes) {
+            return false;
+        }
+        let payload = Payload::new(transport, *data_offset);
+        self.segment_arrives(now, index, header, payload, host) == Verdict::Done
+    }
+
+    /// A TCP packet for one of our addresses, about which something is unusual.
+    #[cold]
+    pub(crate) fn handle_tcp<H: Host>(&mut self, now: Instant, packet: &Packet<'_>, host: &mut H) {
+        let transport = packet.transport;
+        let Ok((header, data_offset)) = TcpHeader::parse(transport.bytes) else {
             self.counters.tcp_malformed += 1;
             return;
         };
-        let data_offset = *data_offset;
-        if !packet.verified && !tcp::verify_checksum_v4(packet.src, packet.dst, packet.bytes) {
+        if !transport.verified && !tcp::verify_checksum_v4(packet.src, packet.dst, transport.bytes)
+        {
             self.counters.tcp_bad_checksum += 1;
             return;
         }
@@ -39,23 +105,15 @@ impl Stack {
             self.counters.tcp_to_nowhere += 1;
             return;
         }
-        let payload = Payload {
-            place: match packet.place {
-                Place::Frame(start) => Place::Frame(start + data_offset as u32),
-                Place::Buffer => Place::Buffer,
-            },
-            bytes: packet.bytes.get(data_offset..).unwrap_or_default(),
-            len: packet.len.saturating_sub(data_offset) as u32,
-        };
-        let key = FlowKey {
-            local_ip: packet.dst,
-            remote_ip: packet.src,
-            local_port: header.dst_port,
-            remote_port: header.src_port,
-        };
-        match self.connections.find(&key) {
-            Some(index) => self.segment_arrives(now, index, header, payload, packet, host),
-            None => self.segment_for_nobody(now, header, payload.len, &{ packet }),
+        let payload = Payload::new(transport, data_offset);
+        let found = self
+            .connections
+            .find(&key_of(packet.src, packet.dst, &header));
+        let done = found.is_some_and(|index| {
+            self.segment_arrives(now, index, &header, payload, host) == Verdict::Done
+        });
+        if !done {
+            self.segment_for_nobody(now, &header, payload.len, packet);
         }
     }
 
@@ -66,9 +124,8 @@ impl Stack {
         index: u32,
         header: &TcpHeader,
         payload: Payload<'_>,
-        packet: Packet<'_>,
         host: &mut H,
-    ) {
+    ) -> Verdict {
         self.counters.tcp_segments_in += 1;
         let slot = &mut self.connections[index];
         let mut out_of_order_room = true;
@@ -84,7 +141,7 @@ impl Stack {
             };
             if in_order && !room {
                 self.counters.tcp_no_room += 1;
-                return;
+                return Verdict::Done;
             }
             out_of_order_room = room;
         }
@@ -99,11 +156,11 @@ impl Stack {
             &mut self.ranges,
         );
         if is_rare(&outcome) {
-            let (outcome, payload, packet) = (&{ outcome }, &{ payload }, &{ packet });
-            return self.rare_outcome(now, index, outcome, header, payload, packet, host);
+            return self.rare_outcome(now, index, &{ outcome }, &{ payload }, host);
         }
         self.common_outcome(index, &outcome, payload, host);
         self.touch(index);
+        Verdict::Done
     }
 
     /// What most segments bring: acknowledgments and data.
@@ -155,34 +212,30 @@ impl Stack {
 
     /// A segment that was dropped, or that changed the connection's state.
     #[cold]
-    #[allow(
-        clippy::too_many_arguments,
-        reason = "a segment and all that belongs to it"
-    )]
     fn rare_outcome<H: Host>(
         &mut self,
         now: Instant,
         index: u32,
         outcome: &Outcome,
-        header: &TcpHeader,
         payload: &Payload<'_>,
-        packet: &Packet<'_>,
         host: &mut H,
-    ) {
+    ) -> Verdict {
         if let Some(reason) = outcome.dropped {
             self.count_drop(reason);
         }
         if outcome.respawn {
-            return self.respawn(now, index, header, payload.len, packet);
+            self.give_way(index);
+            return Verdict::Reincarnation;
         }
         if outcome.established && !self.established(now, index, host) {
-            return;
+            return Verdict::Done;
         }
         self.common_outcome(index, outcome, *payload, host);
         if let Some(reason) = outcome.closed {
             self.ended(index, reason, host);
         }
         self.touch(index);
+        Verdict::Done
     }
 
     /// The handshake is complete; false if the host does not want the connection.
@@ -243,15 +296,8 @@ impl Stack {
         self.connections.detach(index);
     }
 
-    /// A new SYN for a connection in TIME-WAIT: it gives way to a fresh one.
-    fn respawn(
-        &mut self,
-        now: Instant,
-        index: u32,
-        header: &TcpHeader,
-        payload_len: u32,
-        packet: &Packet<'_>,
-    ) {
+    /// A new SYN came for a connection in TIME-WAIT.
+    fn give_way(&mut self, index: u32) {
         if self.connections[index].owner == Owner::Stack {
             self.free(index);
         } else {
@@ -259,7 +305,6 @@ impl Stack {
             self.connections.finish(index);
         }
         self.counters.time_wait_reused += 1;
-        self.segment_for_nobody(now, header, payload_len, packet);
     }
 
     /// A segment for which there is no connection: a SYN for a listener, or one to be reset.

@@ -266,10 +266,10 @@ impl Stack {
     /// A UDP packet for one of our addresses, or for all stations.
     pub(crate) fn handle_udp<H: Host>(&mut self, now: Instant, packet: &Packet<'_>, host: &mut H) {
         // Of a loopback frame only the headers need be there.
-        let header = match UdpHeader::parse_quoted(packet.bytes) {
+        let header = match UdpHeader::parse_quoted(packet.transport.bytes) {
             Ok(header)
                 if usize::from(header.length) >= udp::HEADER_LEN
-                    && usize::from(header.length) <= packet.len =>
+                    && usize::from(header.length) <= packet.transport.len =>
             {
                 header
             }
@@ -278,7 +278,9 @@ impl Stack {
                 return;
             }
         };
-        if !packet.verified && !header.verify_v4(packet.src, packet.dst, packet.bytes) {
+        if !packet.transport.verified
+            && !header.verify_v4(packet.src, packet.dst, packet.transport.bytes)
+        {
             self.counters.udp_bad_checksum += 1;
             return;
         }
@@ -292,12 +294,15 @@ impl Stack {
         let to = SocketAddrV4::new(packet.dst, header.dst_port);
         let len = usize::from(header.length) - udp::HEADER_LEN;
         self.counters.udp_in += 1;
-        match packet.place {
+        match packet.transport.place {
             Place::Frame(start) => {
                 host.datagram(user, start + udp::HEADER_LEN as u32, len as u32, from, to);
             }
             Place::Buffer => {
-                let bytes = packet.bytes.get(udp::HEADER_LEN..udp::HEADER_LEN + len);
+                let bytes = packet
+                    .transport
+                    .bytes
+                    .get(udp::HEADER_LEN..udp::HEADER_LEN + len);
                 host.datagram_bytes(user, bytes.unwrap_or_default(), from, to);
             }
         }

@@ -21,6 +21,8 @@ pub mod packet;
 mod pair;
 mod rng;
 
+use proptest::test_runner::{Config as ProptestConfig, RngSeed};
+
 pub use host::{Datagram, Event, SentFrame, TestHost};
 pub use link::{Direction, Link, LinkCounters};
 pub use node::{Node, NodeConfig};
@@ -34,4 +36,20 @@ pub fn pattern(stream: u64, start: u64, len: usize) -> Vec<u8> {
         (word >> (at % 8 * 8)) as u8
     };
     (start..).take(len).map(byte).collect()
+}
+
+/// How property tests run: `cases` cases, the same in every run unless the environment names another seed
+/// (`PROPTEST_RNG_SEED`), and nothing is written to disk.
+pub fn property_config(cases: u32) -> ProptestConfig {
+    let default = ProptestConfig::default();
+    let rng_seed = match default.rng_seed {
+        RngSeed::Random => RngSeed::Fixed(0x51de_c04e),
+        given => given,
+    };
+    ProptestConfig {
+        cases,
+        rng_seed,
+        failure_persistence: None,
+        ..default
+    }
 }

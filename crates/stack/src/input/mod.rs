@@ -8,6 +8,7 @@ use sidecore_wire::ipv4::{PROTOCOL_ICMP, PROTOCOL_TCP, PROTOCOL_UDP};
 use sidecore_wire::{EthernetHeader, Ipv4Header, ParseError, ethernet};
 
 use crate::address::Destination;
+use crate::connections::flag;
 use crate::control::Link;
 use crate::host::Host;
 use crate::reassembly::Progress;
@@ -43,22 +44,28 @@ pub(crate) enum Place {
     Buffer,
 }
 
-/// An IPv4 packet for us, from its transport header on.
+/// What an IPv4 packet carries.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Packet<'a> {
-    pub(crate) src: Ipv4Addr,
-    pub(crate) dst: Ipv4Addr,
+pub(crate) struct Transport<'a> {
     /// Transport header and payload: all of it, or of a loopback frame at least the header.
     pub(crate) bytes: &'a [u8],
     /// Length of transport header and payload.
     pub(crate) len: usize,
-    /// The packet from its IP header on, for errors that quote it; `None` if it came in fragments.
-    pub(crate) quotable: Option<&'a [u8]>,
     pub(crate) place: Place,
-    /// Where answers go.
-    pub(crate) link: Link,
     /// The transport checksum needs no look.
     pub(crate) verified: bool,
+}
+
+/// An IPv4 packet for us.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Packet<'a> {
+    pub(crate) src: Ipv4Addr,
+    pub(crate) dst: Ipv4Addr,
+    pub(crate) transport: Transport<'a>,
+    /// The packet from its IP header on, for errors that quote it; `None` if it came in fragments.
+    pub(crate) quotable: Option<&'a [u8]>,
+    /// Where answers go.
+    pub(crate) link: Link,
     /// It was sent to all stations, in the Ethernet or in the IP header.
     pub(crate) broadcast: bool,
 }
@@ -159,29 +166,62 @@ impl Stack {
             Ok(parsed) => parsed,
             Err(error) => return self.count_ip_error(*error),
         };
-        let Some(to_all) = self.admit::<LOOPBACK>(header) else {
+        let end = payload.end.min(packet.len());
+        let Some(bytes) = packet.get(payload.start..end) else {
+            self.counters.ip_malformed += 1;
             return;
         };
-        let there = payload.start..payload.end.min(packet.len());
-        let Some(bytes) = packet.get(there) else {
-            self.counters.ip_malformed += 1;
+        let start = (arrival.offset + payload.start) as u32;
+        if header.protocol == PROTOCOL_TCP && !header.is_fragment() && !arrival.broadcast {
+            let transport = Transport {
+                bytes,
+                len: payload.len(),
+                place: Place::Frame(start),
+                verified: arrival.verified,
+            };
+            let link = if LOOPBACK { flag::LOOPBACK } else { 0 };
+            if self.segment_for_known(now, header.src, header.dst, link, transport, host) {
+                return;
+            }
+        }
+        let quotable = packet.get(..end);
+        let (header, arrival) = (&{ *header }, &{ arrival });
+        let transport = Transport {
+            bytes,
+            len: payload.len(),
+            place: Place::Frame(start),
+            verified: arrival.verified,
+        };
+        self.handle_other::<LOOPBACK, H>(now, arrival, header, &transport, quotable, host);
+    }
+
+    /// A packet that is no segment of a connection that exists.
+    #[cold]
+    fn handle_other<const LOOPBACK: bool, H: Host>(
+        &mut self,
+        now: Instant,
+        arrival: &Arrival,
+        header: &Ipv4Header,
+        transport: &Transport<'_>,
+        quotable: Option<&[u8]>,
+        host: &mut H,
+    ) {
+        let Some(to_all) = self.admit::<LOOPBACK>(header) else {
             return;
         };
         let packet = Packet {
             src: header.src,
             dst: header.dst,
-            bytes,
-            len: payload.len(),
-            quotable: packet.get(..payload.end.min(packet.len())),
-            place: Place::Frame((arrival.offset + payload.start) as u32),
+            transport: *transport,
+            quotable,
             link: arrival.link,
-            verified: arrival.verified,
             broadcast: arrival.broadcast || to_all,
         };
         if header.is_fragment() {
-            return self.handle_fragment(now, header, &{ packet }, host);
+            self.handle_fragment(now, header, &packet, host);
+        } else {
+            self.handle_transport(now, header.protocol, &packet, host);
         }
-        self.handle_transport(now, header.protocol, packet, host);
     }
 
     /// Whether the packet is for us and may come from where it says; `Some(true)` if it is for all stations.
@@ -207,19 +247,17 @@ impl Stack {
         Some(destination == Destination::Broadcast)
     }
 
-    /// The packet goes by value, and by reference to a copy where it leaves the usual path: so there it stays in registers.
-    #[inline]
     fn handle_transport<H: Host>(
         &mut self,
         now: Instant,
         protocol: u8,
-        packet: Packet<'_>,
+        packet: &Packet<'_>,
         host: &mut H,
     ) {
         match protocol {
             PROTOCOL_TCP => self.handle_tcp(now, packet, host),
-            PROTOCOL_UDP => self.handle_udp(now, &{ packet }, host),
-            PROTOCOL_ICMP => self.handle_icmp(now, &{ packet }, host),
+            PROTOCOL_UDP => self.handle_udp(now, packet, host),
+            PROTOCOL_ICMP => self.handle_icmp(now, packet, host),
             _ => self.counters.ip_other_protocol += 1,
         }
     }
@@ -233,12 +271,13 @@ impl Stack {
         host: &mut H,
     ) {
         self.counters.fragments_in += 1;
-        if packet.bytes.len() != packet.len {
+        let fragment = &packet.transport;
+        if fragment.bytes.len() != fragment.len {
             // Our own loopback never cuts packets.
             self.counters.reassembly_malformed += 1;
             return;
         }
-        let progress = self.reassembly.add(now, header, packet.bytes);
+        let progress = self.reassembly.add(now, header, fragment.bytes);
         self.counters.reassembly_evicted = self.reassembly.evicted;
         match progress {
             Progress::Incomplete => {}
@@ -247,15 +286,17 @@ impl Stack {
                 self.counters.reassembled += 1;
                 let (bytes, len) = self.reassembly.take(buffer);
                 let whole = Packet {
-                    bytes: bytes.get(..len).unwrap_or_default(),
-                    len,
+                    transport: Transport {
+                        bytes: bytes.get(..len).unwrap_or_default(),
+                        len,
+                        place: Place::Buffer,
+                        // What a device says of a checksum, it says of single fragments.
+                        verified: false,
+                    },
                     quotable: None,
-                    place: Place::Buffer,
-                    // What a device says of a checksum, it says of single fragments.
-                    verified: false,
                     ..*packet
                 };
-                self.handle_transport(now, header.protocol, whole, host);
+                self.handle_transport(now, header.protocol, &whole, host);
                 self.reassembly.give_back(buffer, bytes);
             }
         }

@@ -41,6 +41,8 @@ fn taken(r: &mut Reassembly, buffer: usize) -> Vec<u8> {
 }
 
 proptest! {
+    #![proptest_config(sidecore_testkit::property_config(256))]
+
     /// Any cut, any order, exact duplicates: the whole, once.
     #[test]
     fn puts_together_what_was_cut(

@@ -119,6 +119,8 @@ fn operation() -> impl Strategy<Value = Operation> {
 }
 
 proptest! {
+    #![proptest_config(sidecore_testkit::property_config(256))]
+
     #[test]
     fn behaves_like_a_sorted_map(
         start in 0..1u64 << 60,

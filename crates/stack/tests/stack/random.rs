@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use sidecore_testkit::packet::header;
-use sidecore_testkit::{Rng, pattern};
+use sidecore_testkit::{Rng, pattern, property_config};
 use sidecore_wire::{ArpOperation, Icmpv4, Ipv4Header, SackBlock, SeqNumber, TcpFlags, Timestamps};
 
 use crate::raw::*;
@@ -88,7 +88,7 @@ fn segment() -> impl Strategy<Value = Segment> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(150))]
+    #![proptest_config(property_config(150))]
 
     /// Well-formed segments with near and far sequence numbers, at all connections and at none.
     #[test]
@@ -113,8 +113,7 @@ proptest! {
                 h.options.sack.push(SackBlock { start, end: start.add(u32::from(s.window)) });
             }
             // The same bytes for the same places, else a host would rightly complain.
-            let at = u64::from(seq.wrapping_sub(1001));
-            let payload = pattern(9, at, s.len);
+            let payload = sequence_pattern(seq.wrapping_sub(1001), s.len);
             raw.tcp(&h, &payload);
             if s.wait < 100 {
                 raw.pass(Duration::from_millis(u64::from(s.wait) * 50));
@@ -174,6 +173,14 @@ proptest! {
         raw.node.stack.handle_frame(raw.now, &meta, &frame[14..], &mut raw.node.host);
         prop_assert!(raw.node.stack.is_consistent());
     }
+}
+
+/// The bytes at a place in the sequence space, which is a circle.
+fn sequence_pattern(at: u32, len: usize) -> Vec<u8> {
+    let before_wrap = len.min((1usize << 32) - at as usize);
+    let mut bytes = pattern(9, u64::from(at), before_wrap);
+    bytes.extend(pattern(9, 0, len - before_wrap));
+    bytes
 }
 
 /// A good frame of some kind.

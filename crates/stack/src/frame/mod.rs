@@ -1,11 +1,14 @@
 //! Headers of frames that go out.
 
+pub(crate) mod usual;
+
 use core::net::Ipv4Addr;
 
 use sidecore_wire::ethernet::{ETHERTYPE_IPV4, HEADER_LEN as ETHERNET_LEN};
 use sidecore_wire::{EthernetHeader, Ipv4Header, MacAddress, TcpHeader, checksum, ipv4, tcp};
 
 use crate::control::Link;
+use crate::flow::FlowKey;
 
 /// The longest header that a sink is given: Ethernet, IPv4 without options, TCP with all of them.
 pub const MAX_HEADER_LEN: usize = ETHERNET_LEN + ipv4::MIN_HEADER_LEN + tcp::MAX_HEADER_LEN;
@@ -73,6 +76,25 @@ impl HeaderBuffer {
         self.put_checksum(start + tcp::CHECKSUM_OFFSET, pseudo);
         self.len += len;
         start as u16
+    }
+
+    /// All headers of a segment of a connection, ports from `key`. Returns where the TCP header starts.
+    pub(crate) fn segment(
+        &mut self,
+        link: Link,
+        mac: MacAddress,
+        key: &FlowKey,
+        header: &TcpHeader,
+        payload_len: u32,
+    ) -> u16 {
+        let header = TcpHeader {
+            src_port: key.local_port,
+            dst_port: key.remote_port,
+            ..*header
+        };
+        let ip = Ipv4Header::new(key.local_ip, key.remote_ip, ipv4::PROTOCOL_TCP);
+        self.ipv4(link, mac, &ip, header.len() + payload_len as usize);
+        self.tcp(key.local_ip, key.remote_ip, &header, payload_len)
     }
 
     /// Writes a folded sum.
