@@ -13,12 +13,13 @@ use common::{SIZE, World};
 use gungraun::{library_benchmark, library_benchmark_group, main};
 use sidecore_stack::RxChecksum;
 
-const WARM: usize = 50;
+/// A multiple of all numbers of connections.
+const WARM: usize = 160;
 const REQUESTS: usize = 1000;
 
 /// A world in which the first requests were answered: estimators and windows are where they will be.
-fn world(answered: bool, checksum: RxChecksum) -> World {
-    let mut world = World::new(WARM + REQUESTS, answered, checksum);
+fn world(connections: usize, answered: bool, checksum: RxChecksum) -> World {
+    let mut world = World::new(connections, WARM + REQUESTS, answered, checksum);
     for _ in 0..WARM {
         world.take_frame();
         if answered {
@@ -31,8 +32,9 @@ fn world(answered: bool, checksum: RxChecksum) -> World {
 
 // A request comes in, and the answer goes out with the acknowledgment: a whole turn.
 #[library_benchmark]
-#[bench::verified(world(true, RxChecksum::Valid))]
-#[bench::unverified(world(true, RxChecksum::Unchecked))]
+#[bench::one(world(1, true, RxChecksum::Valid))]
+#[bench::eight(world(8, true, RxChecksum::Valid))]
+#[bench::software_checksum(world(1, true, RxChecksum::Unchecked))]
 fn request_and_answer(mut world: World) -> World {
     for _ in 0..REQUESTS {
         world.take_frame();
@@ -45,7 +47,8 @@ fn request_and_answer(mut world: World) -> World {
 
 // Segments come in; nothing goes out (the acknowledgment is left to the end of a turn that never comes).
 #[library_benchmark]
-#[bench::verified(world(false, RxChecksum::Valid))]
+#[bench::one(world(1, false, RxChecksum::Valid))]
+#[bench::eight(world(8, false, RxChecksum::Valid))]
 fn receive(mut world: World) -> World {
     for _ in 0..REQUESTS {
         world.take_frame();
@@ -56,7 +59,7 @@ fn receive(mut world: World) -> World {
 
 // Nothing to do: the cost of asking.
 #[library_benchmark]
-#[bench::verified(world(true, RxChecksum::Valid))]
+#[bench::one(world(1, true, RxChecksum::Valid))]
 fn empty_turns(mut world: World) -> World {
     for _ in 0..REQUESTS {
         world.end_turn();

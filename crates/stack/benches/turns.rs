@@ -13,11 +13,11 @@ fn main() {
     divan::main();
 }
 
-#[divan::bench(args = [RxChecksum::Valid, RxChecksum::Unchecked])]
-fn request_and_answer(bencher: Bencher<'_, '_>, checksum: RxChecksum) {
+#[divan::bench(args = [1, 8, 256])]
+fn request_and_answer(bencher: Bencher<'_, '_>, connections: usize) {
     bencher
         .counter(ItemsCount::new(REQUESTS))
-        .with_inputs(|| World::new(REQUESTS, true, checksum))
+        .with_inputs(|| World::new(connections, REQUESTS, true, RxChecksum::Valid))
         .bench_local_refs(|world| {
             for _ in 0..REQUESTS {
                 world.take_frame();
@@ -28,11 +28,11 @@ fn request_and_answer(bencher: Bencher<'_, '_>, checksum: RxChecksum) {
         });
 }
 
-#[divan::bench]
-fn receive(bencher: Bencher<'_, '_>) {
+#[divan::bench(args = [1, 8, 256])]
+fn receive(bencher: Bencher<'_, '_>, connections: usize) {
     bencher
         .counter(ItemsCount::new(REQUESTS))
-        .with_inputs(|| World::new(REQUESTS, false, RxChecksum::Valid))
+        .with_inputs(|| World::new(connections, REQUESTS, false, RxChecksum::Valid))
         .bench_local_refs(|world| {
             for _ in 0..REQUESTS {
                 world.take_frame();

@@ -1,4 +1,4 @@
-//! A stack with one connection whose peer is a list of frames made beforehand, and a host that does nothing.
+//! A stack whose peers are a list of frames made beforehand, and a host that does nothing.
 
 use std::hint::black_box;
 use std::net::SocketAddrV4;
@@ -17,12 +17,20 @@ const NODE: Station = Station::new(1);
 const PEER: Station = Station::new(2);
 const START: Instant = Instant::from_secs(1000);
 const IRS: u32 = 1000;
+const PORT: u16 = 2000;
+
+#[derive(Debug)]
+struct Socket {
+    conn: ConnId,
+    received: u64,
+    written: u64,
+}
 
 /// Host and sink that only count.
 #[derive(Debug, Default)]
 pub(crate) struct Stub {
-    conn: Option<ConnId>,
-    received: u64,
+    /// By user.
+    sockets: Vec<Socket>,
     pub(crate) stored: u64,
     pub(crate) acked: u64,
     pub(crate) sent: u64,
@@ -36,8 +44,8 @@ impl Host for Stub {
         self.stored += u64::from(len);
     }
     fn store_bytes(&mut self, _: User, _: ConnId, _: &[u8], _: u64, _: bool) {}
-    fn readable(&mut self, _: User, _: ConnId, receive_next: u64, _: bool) {
-        self.received = receive_next;
+    fn readable(&mut self, user: User, _: ConnId, receive_next: u64, _: bool) {
+        self.sockets[user as usize].received = receive_next;
     }
     fn acknowledged(&mut self, _: User, _: ConnId, send_una: u64) {
         self.acked = send_una;
@@ -49,8 +57,12 @@ impl Host for Stub {
         _: SocketAddrV4,
         _: SocketAddrV4,
     ) -> Option<(User, u64)> {
-        self.conn = Some(conn);
-        Some((0, 1 << 20))
+        self.sockets.push(Socket {
+            conn,
+            received: 0,
+            written: 0,
+        });
+        Some((self.sockets.len() as User - 1, 1 << 20))
     }
     fn connected(&mut self, _: User, _: ConnId) {}
     fn closed(&mut self, _: User, _: ConnId, _: CloseReason) {}
@@ -84,7 +96,6 @@ pub(crate) struct World {
     frames: Vec<Vec<u8>>,
     next: usize,
     now: Instant,
-    written: u64,
 }
 
 /// The header of the peer's segment that brings request number `n` and acknowledges the answer to the one before.
@@ -92,7 +103,7 @@ fn request(iss: u32, n: usize, answered: bool) -> TcpHeader {
     let offset = (n * SIZE) as u32;
     let ack = if answered { offset } else { 0 };
     let seq = IRS + 1 + offset;
-    let mut h = header(9, 80, TcpFlags::ACK | TcpFlags::PSH, seq, iss + 1 + ack);
+    let mut h = header(PORT, 80, TcpFlags::ACK | TcpFlags::PSH, seq, iss + 1 + ack);
     h.window.0 = 500;
     h.options.timestamps = Some(Timestamps {
         value: 5000 + n as u32,
@@ -102,8 +113,14 @@ fn request(iss: u32, n: usize, answered: bool) -> TcpHeader {
 }
 
 impl World {
-    /// A world in which the peer sends `count` requests. `answered`: each waits for the answer to the one before.
-    pub(crate) fn new(count: usize, answered: bool, checksum: RxChecksum) -> Self {
+    /// A world in which `count` requests come, in turn over so many connections. `answered`: each waits for the answer to
+    /// the one before.
+    pub(crate) fn new(
+        connections: usize,
+        count: usize,
+        answered: bool,
+        checksum: RxChecksum,
+    ) -> Self {
         let config = StackConfig {
             mac: NODE.mac,
             addresses: vec!["10.0.0.1/24".parse().expect("an address")],
@@ -123,22 +140,28 @@ impl World {
             frames: Vec::new(),
             next: 0,
             now: START,
-            written: 0,
         };
-        let iss = world.open();
+        let local = SocketAddrV4::new(NODE.ip, 80);
+        let options = SocketOptions::default();
+        world.stack.listen(local, &options, 8, 0).expect("free");
+        let iss: Vec<u32> = (0..connections)
+            .map(|n| world.open(PORT + n as u16))
+            .collect();
         world.meta.checksum = checksum;
         world.frames = (0..count)
-            .map(|n| PEER.tcp(&NODE, &request(iss, n, answered), &[n as u8; SIZE]))
+            .map(|n| {
+                let (connection, n) = (n % connections, n / connections);
+                let mut header = request(iss[connection], n, answered);
+                header.src_port = PORT + connection as u16;
+                PEER.tcp(&NODE, &header, &[n as u8; SIZE])
+            })
             .collect();
         world
     }
 
     /// The peer opens a connection as Linux does; returns our initial sequence number.
-    fn open(&mut self) -> u32 {
-        let local = SocketAddrV4::new(NODE.ip, 80);
-        let options = SocketOptions::default();
-        self.stack.listen(local, &options, 8, 0).expect("free");
-        let mut syn = header(9, 80, TcpFlags::SYN, IRS, 0);
+    fn open(&mut self, port: u16) -> u32 {
+        let mut syn = header(port, 80, TcpFlags::SYN, IRS, 0);
         syn.options.mss = Some(1460);
         syn.options.sack_permitted = true;
         syn.options.window_scale = Some(WindowScale::new(7));
@@ -149,7 +172,7 @@ impl World {
         self.receive(&PEER.tcp(&NODE, &syn, &[]));
         let mut sink = SynSink::default();
         self.stack.transmit(self.now, &mut sink, 16);
-        let mut ack = header(9, 80, TcpFlags::ACK, IRS + 1, sink.iss + 1);
+        let mut ack = header(port, 80, TcpFlags::ACK, IRS + 1, sink.iss + 1);
         ack.window.0 = 500;
         ack.options.timestamps = Some(Timestamps {
             value: 4001,
@@ -157,7 +180,6 @@ impl World {
         });
         self.receive(&PEER.tcp(&NODE, &ack, &[]));
         self.stack.transmit(self.now, &mut self.stub, 16);
-        assert!(self.stub.conn.is_some());
         sink.iss
     }
 
@@ -185,11 +207,15 @@ impl World {
     /// The application reads what came, and answers.
     #[inline]
     pub(crate) fn answer(&mut self) {
-        let Some(conn) = self.stub.conn else { return };
-        self.stack
-            .set_receive_limit(conn, self.stub.received + (1 << 20));
-        self.written += SIZE as u64;
-        self.stack.set_send_limit(conn, self.written, false);
+        let user = (self.next - 1) % self.stub.sockets.len();
+        let Socket {
+            conn,
+            received,
+            written,
+        } = &mut self.stub.sockets[user];
+        self.stack.set_receive_limit(*conn, *received + (1 << 20));
+        *written += SIZE as u64;
+        self.stack.set_send_limit(*conn, *written, false);
     }
 
     /// The turn ends.
