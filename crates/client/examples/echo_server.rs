@@ -102,7 +102,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         }
         server.queue.dequeue(&mut batch, 256);
         backlog.extend(batch.drain(..));
-        while server.lane.free() >= COMMANDS
+        while server.lane.has_room(COMMANDS)
             && let Some(event) = backlog.pop_front()
         {
             server.handle(&event)?;

@@ -75,9 +75,23 @@ impl Lane {
         }
     }
 
-    /// How many commands may be posted for certain before [`PostError::LaneFull`]; more may be possible.
+    /// Whether `n` commands can be posted for certain. The engine tells what it has read at least once in half a lane, so ask for no
+    /// more than that. Costs nothing while there is much room, and a look at a line of the engine's when there is not.
+    #[inline]
+    pub fn has_room(&mut self, n: u32) -> bool {
+        let known = self.producer.as_mut().map_or(0, Producer::free);
+        known >= n || self.free() >= n
+    }
+
+    /// How many commands can be posted for certain. Looks at a line of the engine's: [`Self::has_room`] is the better question where it will
+    /// do.
     pub fn free(&mut self) -> u32 {
-        self.producer.as_mut().map_or(0, Producer::free)
+        let Some(producer) = &self.producer else {
+            return 0;
+        };
+        let taken = self.ual.taken(self.index);
+        let outstanding = (producer.pushed() as u32).wrapping_sub(taken);
+        producer.capacity().saturating_sub(outstanding)
     }
 
     fn create(

@@ -282,16 +282,18 @@ impl Inner {
         }
     }
 
-    /// Whether the engine has read what was posted at a place of some lane.
-    pub(crate) fn has_read(&self, place: Place) -> bool {
+    /// How many entries of a lane the engine says that it has taken (wrapping).
+    pub(crate) fn taken(&self, lane: u32) -> u32 {
         let g = self.granted.geometry;
-        let lane = u32::from(place.lane);
         let at = g.lane(lane, lane % g.engines) + READER_TAKEN;
         let taken = self.memory.atomic_u32(at as u64);
-        taken.is_some_and(|taken| {
-            let taken = taken.load(Ordering::Acquire);
-            taken.wrapping_sub(place.posted) as i32 >= 0
-        })
+        taken.map_or(0, |taken| taken.load(Ordering::Acquire))
+    }
+
+    /// Whether the engine has read what was posted at a place of some lane.
+    pub(crate) fn has_read(&self, place: Place) -> bool {
+        let taken = self.taken(u32::from(place.lane));
+        taken.wrapping_sub(place.posted) as i32 >= 0
     }
 
     pub(crate) fn put_lane_back(&self, index: u32, idle: IdleLane) {

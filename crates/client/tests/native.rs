@@ -153,6 +153,7 @@ fn a_full_lane_refuses_and_goes_on_when_the_engine_has_read() {
         lane.send_inline(dti, b"x", 0, cookie).unwrap();
     }
     assert_eq!(lane.free(), 0);
+    assert!(!lane.has_room(1));
     assert_eq!(lane.send_inline(dti, b"x", 0, 16), Err(PostError::LaneFull));
     assert_eq!(lane.create_stream(&queue, &queue), Err(PostError::LaneFull));
     // Chunks are never refused; they wait.
@@ -176,6 +177,14 @@ fn a_full_lane_refuses_and_goes_on_when_the_engine_has_read() {
     }
     returned.sort_unstable();
     assert_eq!(returned, (0..20).collect::<Vec<_>>());
+    // Room is seen as soon as the engine tells of it, also while some was known to be left.
+    for _ in 0..13 {
+        lane.nop(&queue, 0).unwrap();
+    }
+    assert!(lane.has_room(3) && !lane.has_room(4));
+    engine.commands();
+    assert!(lane.has_room(4) && lane.has_room(16));
+    assert_eq!(lane.free(), 16);
     // The handle that could not be posted was not lost: eight were granted, one is in use.
     for _ in 0..7 {
         lane.create_stream(&queue, &queue).unwrap();

@@ -1,6 +1,6 @@
 //! Sockets that block, as those of [`std::net`] do.
 //!
-//! They differ in one thing: making one names the [`Sockets`] group that it shall be in. Clones ([`TcpStream::try_clone`]) and
+//! They differ in one thing: making one names the [`Sockets`](crate::Sockets) group that it shall be in. Clones ([`TcpStream::try_clone`]) and
 //! references may be used from several threads.
 //!
 //! ```no_run

@@ -165,7 +165,7 @@ impl SendQueue {
             if room == 0 || self.flight.len() >= SENDS {
                 return (written, Stop::Window);
             }
-            if lane.free() == 0 {
+            if !lane.has_room(1) {
                 return (written, Stop::Lane);
             }
             if room <= INLINE_MAX && self.unanswered < UNANSWERED {
@@ -217,7 +217,7 @@ impl SendQueue {
         if self.flight.len() >= SENDS {
             return Stop::Window;
         }
-        if lane.free() == 0 {
+        if !lane.has_room(1) {
             return Stop::Lane;
         }
         let len = data.len() as u32;
