@@ -1,8 +1,10 @@
 //! The experiments, by name.
 
 pub mod common;
+pub mod connections;
 pub mod demo;
 pub mod echo;
+pub mod idle;
 pub mod rpc;
 pub mod web;
 
@@ -29,6 +31,8 @@ pub const ALL: &[Experiment] = &[
     web::EXPERIMENT,
     echo::EXPERIMENT,
     rpc::EXPERIMENT,
+    connections::EXPERIMENT,
+    idle::EXPERIMENT,
 ];
 
 /// The experiment of this name.

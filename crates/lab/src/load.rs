@@ -5,6 +5,7 @@
 //! open loop sends at a rate of its own ([`arrivals`]) and counts latency from when a request was *due*.
 
 pub mod arrivals;
+pub mod churn;
 pub mod latency;
 pub mod protocol;
 pub mod ring;
@@ -18,6 +19,7 @@ use anyhow::{Context, bail};
 use serde::{Deserialize, Serialize};
 
 use arrivals::Arrivals;
+use churn::ChurnWorker;
 use latency::{Latency, Recorder};
 use protocol::{Echo, Http};
 use ring::RingWorker;
@@ -30,6 +32,8 @@ use worker::{Counts, Orders, Window, Worker};
 pub enum Ask {
     /// Messages of so many bytes, which come back.
     Echo(usize),
+    /// The same, each on a connection of its own: opened, used once, closed. Closed loops only.
+    Churn(usize),
     /// `GET` of these paths in turn, over connections that stay.
     Http(Vec<String>),
 }
@@ -169,6 +173,15 @@ pub fn run(config: &LoadConfig, milestones: &mut dyn Milestones) -> anyhow::Resu
             |_, orders| RingWorker::connect(orders, *bytes),
             RingWorker::run,
         ),
+        (Ask::Churn(bytes), Driver::Epoll) if config.arrivals == Arrivals::Closed => run_workers(
+            config,
+            milestones,
+            |_, orders| ChurnWorker::new(orders, *bytes),
+            ChurnWorker::run,
+        ),
+        (Ask::Churn(_), _) => {
+            bail!("connections that come and go make closed loops only, over epoll")
+        }
         (_, Driver::IoUring) => {
             bail!("the io_uring client makes closed loops of echo requests only")
         }
