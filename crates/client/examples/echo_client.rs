@@ -6,7 +6,7 @@
 
 mod common;
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use sidecore_client::{Dti, EventKind, Status, Ual, UalConfig};
 
@@ -18,9 +18,11 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let ual = Ual::open(&options.socket, &UalConfig::default())?;
     let (mut lane, mut queue) = (ual.lane()?, ual.event_queue()?);
     let connections = CONNECTIONS.min(options.count);
+    let mut dtis = Vec::new();
     for _ in 0..connections {
         let dti = lane.create_stream(&queue, &queue)?;
         lane.connect(dti, options.address, 0)?;
+        dtis.push(dti);
     }
     lane.flush();
     let (mut asked, mut bytes) = (0, 0);
@@ -68,5 +70,17 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         "{asked} requests over {connections} connections in {seconds:.3} s: {:.0} a second",
         asked as f64 / seconds
     );
+    // An application that just ends has its connections reset.
+    for dti in &dtis {
+        lane.close(*dti, 0)?;
+    }
+    lane.flush();
+    while !dtis.is_empty() && queue.wait(Some(Duration::from_secs(1)))? {
+        while let Some(event) = queue.poll() {
+            if event.kind == EventKind::Closed {
+                dtis.retain(|dti| *dti != event.dti);
+            }
+        }
+    }
     Ok(())
 }

@@ -355,3 +355,68 @@ fn the_engines_end_is_an_error_and_no_hang() {
     assert!(TcpStream::connect(&sockets, address).is_err());
     assert!(TcpListener::bind(&sockets, address).is_err());
 }
+
+#[test]
+fn the_lead_is_never_lost() {
+    const ROUNDS: usize = 400;
+    let engine = start();
+    let sockets = group(&engine);
+    let (listener, address) = listen(&sockets);
+    let done = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        // Threads that come and go as leaders and followers, and never get anything.
+        let impatient: Vec<_> = (0..4)
+            .map(|_| {
+                let client = TcpStream::connect(&sockets, address).unwrap();
+                (client, listener.accept().unwrap().0)
+            })
+            .collect();
+        for (n, (client, server)) in impatient.into_iter().enumerate() {
+            let done = &done;
+            scope.spawn(move || {
+                let timeout = Duration::from_micros(50 + 300 * n as u64);
+                client.set_read_timeout(Some(timeout)).unwrap();
+                while !done.load(std::sync::atomic::Ordering::Relaxed) {
+                    let error = (&client).read(&mut [0]).unwrap_err();
+                    assert_eq!(error.kind(), ErrorKind::WouldBlock);
+                }
+                drop(server);
+            });
+        }
+        // Threads that would wait for ever if nobody served the queue.
+        let patient: Vec<_> = (0..4)
+            .map(|_| {
+                let client = TcpStream::connect(&sockets, address).unwrap();
+                (client, listener.accept().unwrap().0)
+            })
+            .map(|(mut client, mut server)| {
+                scope.spawn(move || {
+                    for _ in 0..ROUNDS {
+                        let mut byte = [0];
+                        server.read_exact(&mut byte).unwrap();
+                        server.write_all(&byte).unwrap();
+                    }
+                });
+                scope.spawn(move || {
+                    client.set_nodelay(true).unwrap();
+                    client
+                        .set_read_timeout(Some(Duration::from_secs(10)))
+                        .unwrap();
+                    for n in 0..ROUNDS {
+                        let mut byte = [n as u8];
+                        client.write_all(&byte).unwrap();
+                        client
+                            .read_exact(&mut byte)
+                            .expect("nobody served the queue");
+                        assert_eq!(byte, [n as u8]);
+                    }
+                })
+            })
+            .collect();
+        for thread in patient {
+            thread.join().unwrap();
+        }
+        done.store(true, std::sync::atomic::Ordering::Relaxed);
+    });
+    engine.stop();
+}
