@@ -202,10 +202,11 @@ impl<M: LaneMemory> Writer<M> {
         self.limit > self.position
     }
 
-    /// How many entries can be pushed now. Looks at the reader's line only when none is known to be free.
+    /// How many entries can be pushed now. Looks at the reader's line when less than a quarter of the lane is known to be free: who waits
+    /// for room for several entries must not wait on old news. (The reader keeps back the credit of less than a quarter.)
     #[inline]
     pub fn free(&mut self) -> u32 {
-        if self.position == self.limit {
+        if self.limit - self.position <= self.mask >> 2 {
             self.refresh();
         }
         // Never more than the lane holds, so that it fits.

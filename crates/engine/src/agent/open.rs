@@ -52,13 +52,16 @@ pub(crate) fn open(
     let control = sealed("sidecore-control", geometry.size() as u64)?;
     let pool = sealed("sidecore-pool", pool_bytes)?;
     let (waker, sleeper) = WakePair::new()?.split();
+    // The engine alone writes the pool: once it has its mapping nobody can make another writable one, nor punch holes.
+    let pool_memory = Memory::map(&pool, true)?;
+    pool.seal_for_readers()?;
     let ual = NewUal {
         id,
         pid: peer.pid,
         uid: peer.uid,
         control: EngineControl::new(Memory::map(&control, true)?, geometry)?,
         geometry,
-        chunks: Chunks::new(Memory::map(&pool, true)?),
+        chunks: Chunks::new(pool_memory),
         dtis,
         session,
         sleeper,

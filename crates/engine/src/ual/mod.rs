@@ -282,11 +282,11 @@ impl Ual {
     }
 
     fn unpark_lane(&mut self, lane: u16) {
-        let known = u32::from(lane) < self.geometry.lanes;
-        if known && !self.active_lanes.iter().any(|(active, _)| *active == lane) {
-            if let Some(reader) = self.control.lane(lane as usize) {
-                reader.set_state(control::LANE_ACTIVE);
-            }
+        // A bell may ring for a lane that is polled already.
+        if let Some(reader) = self.control.lane(lane as usize)
+            && reader.state() == control::LANE_PARKED
+        {
+            reader.set_state(control::LANE_ACTIVE);
             self.active_lanes.push((lane, 0));
         }
     }
