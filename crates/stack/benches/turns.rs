@@ -40,3 +40,24 @@ fn receive(bencher: Bencher<'_, '_>, connections: usize) {
             black_box(world.stub.stored)
         });
 }
+
+/// Bursts of segments, each of another connection, of so many that caches do not hold them.
+#[divan::bench(args = [false, true], sample_count = 20)]
+fn bursts(bencher: Bencher<'_, '_>, prefetch: bool) {
+    const CONNECTIONS: usize = 100_000;
+    const BURST: usize = 32;
+    let mut order = sidecore_testkit::Rng::new(1);
+    bencher
+        .counter(ItemsCount::new(REQUESTS * BURST))
+        .with_inputs(|| {
+            let mut world = World::new(CONNECTIONS, CONNECTIONS, false, RxChecksum::Valid);
+            world.shuffle(|limit| order.below(limit as u64) as usize);
+            world
+        })
+        .bench_local_refs(|world| {
+            for _ in 0..REQUESTS {
+                world.take_burst(BURST, prefetch);
+            }
+            black_box(world.stub.stored)
+        });
+}

@@ -232,10 +232,21 @@ impl Connections {
         Some(found)
     }
 
-    /// Touches what [`find`](Self::find) will touch first.
+    /// Touches what a segment of this flow will need: the entry of the flow table, and of the connection that it names the
+    /// lines that every segment touches. What is returned means nothing, but it has been loaded.
     #[inline]
-    pub(crate) fn peek(&self, key: &FlowKey) -> u64 {
-        self.flows.peek(key.tag(&self.hasher))
+    pub(crate) fn touch_flow(&self, key: &FlowKey) -> u64 {
+        let entry = self.flows.peek(key.tag(&self.hasher));
+        let index = (entry as u32).wrapping_sub(1);
+        let Some(slot) = self.slots.0.get(index as usize) else {
+            return entry;
+        };
+        let tcp = &slot.tcp;
+        entry
+            ^ u64::from(slot.user)
+            ^ tcp.receive_next()
+            ^ tcp.send_limit()
+            ^ u64::from(tcp.effective_mss())
     }
 
     /// Whether there is a place for another one, perhaps after [`oldest_time_wait`](Self::oldest_time_wait) is freed.

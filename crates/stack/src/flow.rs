@@ -78,7 +78,7 @@ impl FlowTable {
         self.entries[(place & self.mask) as usize]
     }
 
-    /// The entry at which a look-up of this tag begins. For touching it ahead of time.
+    /// The entry at which a look-up of this tag begins; mostly the one that it finds.
     #[inline]
     pub(crate) fn peek(&self, tag: u32) -> u64 {
         self.entry(tag)

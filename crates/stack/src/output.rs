@@ -236,7 +236,8 @@ impl Stack {
             Link::Station(station) => station,
             Link::Loopback => MacAddress::UNSPECIFIED,
         };
-        match UsualHeader::new(mac, station, key, header, len) {
+        // By reference: the header is not moved once more.
+        match &UsualHeader::new(mac, station, key, header, len) {
             Some(usual) if link == Link::Loopback => {
                 let header = usual.without_ethernet();
                 let offload = offload(UsualHeader::TCP_START_LOOPBACK, header);

@@ -224,8 +224,7 @@ impl Stack {
             self.count_drop(reason);
         }
         if outcome.respawn {
-            self.give_way(index);
-            return Verdict::Reincarnation;
+            return self.give_way(index);
         }
         if outcome.established && !self.established(now, index, host) {
             return Verdict::Done;
@@ -296,8 +295,14 @@ impl Stack {
         self.connections.detach(index);
     }
 
-    /// A new SYN came for a connection in TIME-WAIT.
-    fn give_way(&mut self, index: u32) {
+    /// A new SYN came for a connection in TIME-WAIT, which gives way if somebody listens there.
+    fn give_way(&mut self, index: u32) -> Verdict {
+        let key = self.connections[index].key;
+        let listener = self.listeners.ports.find(key.local_ip, key.local_port);
+        if listener.is_none() {
+            self.counters.tcp_dropped_suspicious += 1;
+            return Verdict::Done;
+        }
         if self.connections[index].owner == Owner::Stack {
             self.free(index);
         } else {
@@ -305,6 +310,7 @@ impl Stack {
             self.connections.finish(index);
         }
         self.counters.time_wait_reused += 1;
+        Verdict::Reincarnation
     }
 
     /// A segment for which there is no connection: a SYN for a listener, or one to be reset.

@@ -98,6 +98,20 @@ pub(crate) struct World {
     now: Instant,
 }
 
+/// Peers lie behind a router, each with so many ports.
+const PORTS: usize = 50_000;
+
+fn port_of(connection: usize) -> u16 {
+    PORT + (connection % PORTS) as u16
+}
+
+fn peer_of(connection: usize) -> Station {
+    Station {
+        ip: [172, 16, 0, 1 + (connection / PORTS) as u8].into(),
+        ..PEER
+    }
+}
+
 /// The header of the peer's segment that brings request number `n` and acknowledges the answer to the one before.
 fn request(iss: u32, n: usize, answered: bool) -> TcpHeader {
     let offset = (n * SIZE) as u32;
@@ -124,8 +138,10 @@ impl World {
         let config = StackConfig {
             mac: NODE.mac,
             addresses: vec!["10.0.0.1/24".parse().expect("an address")],
+            gateway: Some(PEER.ip),
             neighbors: vec![(PEER.ip, PEER.mac)],
-            max_connections: 1024,
+            max_connections: 1 << 17,
+            syn_backlog_total: 1 << 17,
             seed: [7; 32],
             ..StackConfig::default()
         };
@@ -144,23 +160,22 @@ impl World {
         let local = SocketAddrV4::new(NODE.ip, 80);
         let options = SocketOptions::default();
         world.stack.listen(local, &options, 8, 0).expect("free");
-        let iss: Vec<u32> = (0..connections)
-            .map(|n| world.open(PORT + n as u16))
-            .collect();
+        let iss: Vec<u32> = (0..connections).map(|n| world.open(n)).collect();
         world.meta.checksum = checksum;
         world.frames = (0..count)
             .map(|n| {
                 let (connection, n) = (n % connections, n / connections);
                 let mut header = request(iss[connection], n, answered);
-                header.src_port = PORT + connection as u16;
-                PEER.tcp(&NODE, &header, &[n as u8; SIZE])
+                header.src_port = port_of(connection);
+                peer_of(connection).tcp(&NODE, &header, &[n as u8; SIZE])
             })
             .collect();
         world
     }
 
     /// The peer opens a connection as Linux does; returns our initial sequence number.
-    fn open(&mut self, port: u16) -> u32 {
+    fn open(&mut self, connection: usize) -> u32 {
+        let (port, peer) = (port_of(connection), peer_of(connection));
         let mut syn = header(port, 80, TcpFlags::SYN, IRS, 0);
         syn.options.mss = Some(1460);
         syn.options.sack_permitted = true;
@@ -169,7 +184,7 @@ impl World {
             value: 4000,
             echo: 0,
         });
-        self.receive(&PEER.tcp(&NODE, &syn, &[]));
+        self.receive(&peer.tcp(&NODE, &syn, &[]));
         let mut sink = SynSink::default();
         self.stack.transmit(self.now, &mut sink, 16);
         let mut ack = header(port, 80, TcpFlags::ACK, IRS + 1, sink.iss + 1);
@@ -178,7 +193,7 @@ impl World {
             value: 4001,
             echo: 0,
         });
-        self.receive(&PEER.tcp(&NODE, &ack, &[]));
+        self.receive(&peer.tcp(&NODE, &ack, &[]));
         self.stack.transmit(self.now, &mut self.stub, 16);
         sink.iss
     }
@@ -202,6 +217,28 @@ impl World {
         self.meta.len = frame.len();
         stack.handle_frame(self.now, &self.meta, frame, stub);
         self.next += 1;
+    }
+
+    /// Puts the frames into another order.
+    #[allow(dead_code, reason = "not used by all benchmarks")]
+    pub(crate) fn shuffle(&mut self, mut below: impl FnMut(usize) -> usize) {
+        for i in (1..self.frames.len()).rev() {
+            self.frames.swap(i, below(i + 1));
+        }
+    }
+
+    /// The next `count` frames come as a burst.
+    #[allow(dead_code, reason = "not used by all benchmarks")]
+    #[inline]
+    pub(crate) fn take_burst(&mut self, count: usize, prefetch: bool) {
+        if prefetch {
+            for frame in &self.frames[self.next..self.next + count] {
+                self.stack.prefetch(frame);
+            }
+        }
+        for _ in 0..count {
+            self.take_frame();
+        }
     }
 
     /// The application reads what came, and answers.

@@ -3,8 +3,6 @@
 //! Header by header, each with its own bounds, lengths and sums, it takes about four times as many instructions. That both
 //! ways write the same bytes is tested.
 
-use core::net::Ipv4Addr;
-
 use sidecore_wire::ethernet::{ETHERTYPE_IPV4, HEADER_LEN as ETHERNET_LEN};
 use sidecore_wire::ipv4::{DEFAULT_TTL, MIN_HEADER_LEN as IP_LEN, PROTOCOL_TCP};
 use sidecore_wire::tcp::MIN_HEADER_LEN as TCP_LEN;
@@ -73,45 +71,9 @@ impl UsualHeader {
         bytes[..6].copy_from_slice(&dst.0);
         bytes[6..12].copy_from_slice(&src.0);
         bytes[12..14].copy_from_slice(&ETHERTYPE_IPV4.to_be_bytes());
-
         let addresses = halves(key.local_ip.to_bits()) + halves(key.remote_ip.to_bits());
-        let word_0 = IP_WORD_0 | u32::from(total_len);
-        let ip_sum = halves(word_0) + halves(IP_WORD_1) + halves(IP_WORD_2) + addresses;
-        put(&mut bytes, IP, word_0);
-        put(&mut bytes, IP + 4, IP_WORD_1);
-        put(
-            &mut bytes,
-            IP + 8,
-            IP_WORD_2 | u32::from(checksum::complement(ip_sum)),
-        );
-        put_address(&mut bytes, IP + 12, key.local_ip);
-        put_address(&mut bytes, IP + 16, key.remote_ip);
-
-        let segment_len = u32::from(total_len) - IP_LEN as u32;
-        let pseudo = checksum::fold(addresses + u32::from(PROTOCOL_TCP) + segment_len);
-        let offset_and_flags = (tcp_len as u32 / 4) << 12 | u32::from(header.flags.bits());
-        put(
-            &mut bytes,
-            TCP,
-            u32::from(key.local_port) << 16 | u32::from(key.remote_port),
-        );
-        put(&mut bytes, TCP + 4, header.seq.0);
-        put(&mut bytes, TCP + 8, header.ack.0);
-        put(
-            &mut bytes,
-            TCP + 12,
-            offset_and_flags << 16 | u32::from(header.window.0),
-        );
-        put(
-            &mut bytes,
-            TCP + 16,
-            u32::from(pseudo) << 16 | u32::from(header.urgent),
-        );
-        if let Some(timestamps) = timestamps {
-            put(&mut bytes, OPTIONS, TIMESTAMPS);
-            put(&mut bytes, OPTIONS + 4, timestamps.value);
-            put(&mut bytes, OPTIONS + 8, timestamps.echo);
-        }
+        put_ip(&mut bytes, key, total_len, addresses);
+        put_tcp(&mut bytes, key, header, u32::from(total_len), addresses);
         let len = OPTIONS + options_len;
         Some(Self { bytes, len })
     }
@@ -129,6 +91,56 @@ impl UsualHeader {
     }
 }
 
+/// `addresses` is the sum of both addresses.
+#[inline]
+fn put_ip(bytes: &mut [u8; LEN], key: &FlowKey, total_len: u16, addresses: u32) {
+    let word_0 = IP_WORD_0 | u32::from(total_len);
+    let sum = halves(word_0) + halves(IP_WORD_1) + halves(IP_WORD_2) + addresses;
+    put(bytes, IP, word_0);
+    put(bytes, IP + 4, IP_WORD_1);
+    put(
+        bytes,
+        IP + 8,
+        IP_WORD_2 | u32::from(checksum::complement(sum)),
+    );
+    put(bytes, IP + 12, key.local_ip.to_bits());
+    put(bytes, IP + 16, key.remote_ip.to_bits());
+}
+
+/// `total_len` is that of the packet, `addresses` the sum of both addresses.
+#[inline]
+fn put_tcp(
+    bytes: &mut [u8; LEN],
+    key: &FlowKey,
+    header: &TcpHeader,
+    total_len: u32,
+    addresses: u32,
+) {
+    let timestamps = header.options.timestamps;
+    let words = if timestamps.is_some() { 8 } else { 5 };
+    let flags = words << 12 | u32::from(header.flags.bits());
+    let segment_len = total_len - IP_LEN as u32;
+    let pseudo = checksum::fold(addresses + u32::from(PROTOCOL_TCP) + segment_len);
+    put(
+        bytes,
+        TCP,
+        u32::from(key.local_port) << 16 | u32::from(key.remote_port),
+    );
+    put(bytes, TCP + 4, header.seq.0);
+    put(bytes, TCP + 8, header.ack.0);
+    put(bytes, TCP + 12, flags << 16 | u32::from(header.window.0));
+    put(
+        bytes,
+        TCP + 16,
+        u32::from(pseudo) << 16 | u32::from(header.urgent),
+    );
+    if let Some(timestamps) = timestamps {
+        put(bytes, OPTIONS, TIMESTAMPS);
+        put(bytes, OPTIONS + 4, timestamps.value);
+        put(bytes, OPTIONS + 8, timestamps.echo);
+    }
+}
+
 /// The sum of both halves.
 #[inline]
 const fn halves(word: u32) -> u32 {
@@ -138,11 +150,6 @@ const fn halves(word: u32) -> u32 {
 #[inline]
 fn put(bytes: &mut [u8; LEN], at: usize, word: u32) {
     bytes[at..at + 4].copy_from_slice(&word.to_be_bytes());
-}
-
-#[inline]
-fn put_address(bytes: &mut [u8; LEN], at: usize, address: Ipv4Addr) {
-    bytes[at..at + 4].copy_from_slice(&address.octets());
 }
 
 #[cfg(test)]

@@ -258,6 +258,20 @@ fn a_new_syn_meets_time_wait_that_the_host_has_not_closed() {
 }
 
 #[test]
+fn time_wait_stays_where_nobody_listens() {
+    let mut raw = Raw::new();
+    let (id, listener) = raw.listen(80, 8);
+    let (iss, user) = raw.open(listener, 9, 80);
+    raw.node.close(user);
+    raw.turn();
+    raw.tcp(&header(9, 80, ACK | FIN, 1001, iss + 2), &[]);
+    raw.node.stack.close_listener(id);
+    assert_eq!(raw.tcp(&header(9, 80, SYN, 500_000, 0), &[]), []);
+    let states: Vec<_> = raw.node.stack.connections().map(|c| c.tcp.state).collect();
+    assert_eq!(states, [State::TimeWait]);
+}
+
+#[test]
 fn keepalive_finds_the_dead() {
     use sidecore_stack::SocketOption;
     let mut raw = Raw::new();
