@@ -126,10 +126,8 @@ impl Worker {
         match event.kind {
             EventKind::Received if self.kind == Kind::Echo => self.echo(event)?,
             EventKind::Received => self.digest(event)?,
-            EventKind::Sent => {
-                if event.cookie > 0 {
-                    self.lane.return_chunk_number(event.cookie as u32 - 1);
-                }
+            EventKind::Sent if event.cookie > 0 => {
+                self.lane.return_chunk_number(event.cookie as u32 - 1);
             }
             EventKind::Closed => {
                 self.digests.remove(&dti);
