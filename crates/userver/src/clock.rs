@@ -1,6 +1,6 @@
 //! The time, read once a turn and written out once a second.
 
-use rustix::time::{ClockId, clock_gettime};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use crate::http::condition::{DATE_LEN, http_date};
 
@@ -15,7 +15,12 @@ pub struct Clock {
     pub date: [u8; DATE_LEN],
     /// Time in the access log, `[10/Oct/2000:13:55:36 +0000]`.
     pub log_time: [u8; LOG_TIME_LEN],
+    start: Instant,
+    looked: Instant,
 }
+
+/// How closely seconds are met.
+const LOOK_EVERY: Duration = Duration::from_millis(10);
 
 /// Bytes of a time in the access log.
 pub const LOG_TIME_LEN: usize = 28;
@@ -23,32 +28,52 @@ pub const LOG_TIME_LEN: usize = 28;
 impl Clock {
     /// A clock that was read now.
     pub fn new() -> Self {
-        let mut clock = Self::at(0, 0);
-        clock.tick();
+        Self::at(since_1970(), 0)
+    }
+
+    /// A clock that stands at a time, until it ticks.
+    pub fn at(second: u64, monotonic: u32) -> Self {
+        let now = Instant::now();
+        let mut clock = Self {
+            second: 0,
+            monotonic: 0,
+            date: [0; DATE_LEN],
+            log_time: [0; LOG_TIME_LEN],
+            start: now,
+            looked: now,
+        };
+        clock.set(second, monotonic);
         clock
     }
 
-    /// A clock that stands at a time.
-    pub fn at(second: u64, monotonic: u32) -> Self {
-        let date = http_date(second);
-        Self {
-            second,
-            monotonic,
-            date,
-            log_time: log_time(&date),
-        }
+    fn set(&mut self, second: u64, monotonic: u32) {
+        self.second = second;
+        self.monotonic = monotonic;
+        self.date = http_date(second);
+        self.log_time = log_time(&self.date);
     }
 
-    /// Reads the clocks; true when another second has begun. Costs two reads of the kernel's coarse clocks, no system call.
+    /// Looks at the time; true when another second has begun. Costs one read of the clock, no system call.
     pub fn tick(&mut self) -> bool {
-        let second = clock_gettime(ClockId::RealtimeCoarse).tv_sec.max(0) as u64;
-        let monotonic = clock_gettime(ClockId::MonotonicCoarse).tv_sec as u32;
+        let now = Instant::now();
+        if now.duration_since(self.looked) < LOOK_EVERY {
+            return false;
+        }
+        self.looked = now;
+        let second = since_1970();
+        let monotonic = now.duration_since(self.start).as_secs() as u32;
         if second == self.second && monotonic == self.monotonic {
             return false;
         }
-        *self = Self::at(second, monotonic);
+        self.set(second, monotonic);
         true
     }
+}
+
+fn since_1970() -> u64 {
+    SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .map_or(0, |since| since.as_secs())
 }
 
 impl Default for Clock {
@@ -81,7 +106,9 @@ mod tests {
     #[test]
     fn ticking_reads_the_time() {
         let mut clock = Clock::at(0, 0);
+        std::thread::sleep(2 * LOOK_EVERY);
         assert!(clock.tick());
         assert!(clock.second > 1_600_000_000);
+        assert!(Clock::new().second >= clock.second);
     }
 }

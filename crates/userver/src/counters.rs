@@ -57,7 +57,7 @@ counters! {
     cache_uncached,
     /// Copies of files made for a new date while an older copy was being sent.
     cache_reissues,
-    /// Times that a worker found nothing to do and slept.
+    /// Engine: times that a worker found nothing to do and slept.
     sleeps,
 }
 
