@@ -13,6 +13,7 @@ pub mod worker;
 
 use std::net::SocketAddr;
 use std::sync::Mutex;
+use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
@@ -209,6 +210,7 @@ fn run_workers<W: Send>(
     };
     // Threads that are done stay until the end has been told: a thread that is gone cannot be asked how long it ran.
     let stay = Mutex::new(());
+    let (failed, failures) = channel();
     let counts = std::thread::scope(|scope| -> anyhow::Result<Vec<Counts>> {
         let told = stay.lock();
         let mut handles = Vec::with_capacity(threads);
@@ -217,10 +219,15 @@ fn run_workers<W: Send>(
                 .cores
                 .get(number % config.cores.len().max(1))
                 .copied();
-            let stay = &stay;
-            let run = move || {
-                core.map(affinity::pin_current_thread).transpose()?;
-                let result = run(worker, window);
+            let (stay, failed) = (&stay, failed.clone());
+            let work = move || {
+                let bound = core.map(affinity::pin_current_thread).transpose();
+                let result = bound
+                    .map_err(anyhow::Error::from)
+                    .and_then(|_| run(worker, window));
+                if result.is_err() {
+                    let _ = failed.send(());
+                }
                 drop(stay.lock());
                 result
             };
@@ -228,23 +235,43 @@ fn run_workers<W: Send>(
             handles.push(
                 std::thread::Builder::new()
                     .name(name)
-                    .spawn_scoped(scope, run)?,
+                    .spawn_scoped(scope, work)?,
             );
         }
-        sleep_until(window.begin);
-        milestones.begun()?;
-        sleep_until(window.end);
-        milestones.ended()?;
+        let passed = pass(window, &failures, milestones);
         drop(told);
         let join = |handle: std::thread::ScopedJoinHandle<'_, anyhow::Result<Counts>>| {
             handle
                 .join()
                 .map_err(|_| anyhow::anyhow!("a load thread panicked"))?
         };
-        handles.into_iter().map(join).collect()
+        // What a thread says of its failure is more than that it failed.
+        let counts = handles
+            .into_iter()
+            .map(join)
+            .collect::<anyhow::Result<Vec<Counts>>>()?;
+        passed.map(|()| counts)
     })
     .context("load")?;
     Ok(LoadReport::of(config.measure, config.arrivals, &counts))
+}
+
+/// Waits for both ends of the window and passes the milestones there; ends early when something is heard of a failure.
+pub(crate) fn pass(
+    window: Window,
+    failures: &Receiver<()>,
+    milestones: &mut dyn Milestones,
+) -> anyhow::Result<()> {
+    let wait = |until: Instant| match failures
+        .recv_timeout(until.saturating_duration_since(Instant::now()))
+    {
+        Ok(()) => bail!("a thread failed"),
+        Err(_) => Ok(()),
+    };
+    wait(window.begin)?;
+    milestones.begun()?;
+    wait(window.end)?;
+    milestones.ended()
 }
 
 fn orders(config: &LoadConfig, thread: usize, threads: usize) -> Orders {
@@ -257,10 +284,6 @@ fn orders(config: &LoadConfig, thread: usize, threads: usize) -> Orders {
         congestion: config.congestion.clone(),
         spin: config.spin,
     }
-}
-
-pub(crate) fn sleep_until(instant: Instant) {
-    std::thread::sleep(instant.saturating_duration_since(Instant::now()));
 }
 
 impl LoadReport {

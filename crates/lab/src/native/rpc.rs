@@ -28,7 +28,7 @@ use super::{
 };
 use crate::load::arrivals::Arrivals;
 use crate::load::worker::{Counts, Window};
-use crate::load::{LoadReport, Milestones, sleep_until};
+use crate::load::{LoadReport, Milestones, pass};
 
 const PORT: u16 = 7;
 
@@ -223,6 +223,42 @@ fn drive_spinning<A: Application>(
     }
 }
 
+/// What a thread does; a server counts nothing.
+type Job<'a> = Box<dyn FnOnce() -> anyhow::Result<Option<Counts>> + Send + 'a>;
+
+/// The threads of a shape.
+fn jobs<'a>(stage: &'a Stage<'_>, mut cue: impl FnMut() -> Cue) -> anyhow::Result<Vec<Job<'a>>> {
+    let config = stage.config;
+    let mut jobs: Vec<Job<'a>> = Vec::new();
+    let mut one = |core: usize, connections: usize| {
+        let cue = cue();
+        let job = move || stage.one(core, connections.max(1), &cue).map(Some);
+        jobs.push(Box::new(job));
+    };
+    match config.shape {
+        Shape::One => one(config.cores[0], config.connections),
+        Shape::Double => {
+            one(config.cores[0], config.connections.div_ceil(2));
+            one(config.cores[1], config.connections / 2);
+        }
+        Shape::Apart => {
+            let cue = cue();
+            jobs.push(Box::new(move || stage.apart(&cue).map(Some)));
+        }
+        Shape::Wire => {
+            let (here, there) = wire::pair(&WireConfig::default())?;
+            let (cue, (listening, listens)) = (cue(), channel());
+            jobs.push(Box::new(move || {
+                stage.wire_server(here, &listening).map(|()| None)
+            }));
+            jobs.push(Box::new(move || {
+                stage.wire_client(there, &listens, &cue).map(Some)
+            }));
+        }
+    }
+    Ok(jobs)
+}
+
 /// Makes both ends, loads and reports. Blocks for warm-up and measured time.
 pub fn run(config: &RpcConfig, milestones: &mut dyn Milestones) -> anyhow::Result<LoadReport> {
     let stage = Stage {
@@ -230,53 +266,39 @@ pub fn run(config: &RpcConfig, milestones: &mut dyn Milestones) -> anyhow::Resul
         stay: Mutex::new(()),
         over: AtomicBool::new(false),
     };
-    let counts = std::thread::scope(|scope| -> anyhow::Result<Vec<Counts>> {
-        let stage = &stage;
+    let (ready, is_ready) = channel();
+    let (failed, failures) = channel();
+    let mut windows = Vec::new();
+    let cue = || {
+        let (sender, window) = channel();
+        windows.push(sender);
+        let ready = ready.clone();
+        Cue { ready, window }
+    };
+    let jobs = jobs(&stage, cue)?;
+    let counts = std::thread::scope(|scope| -> anyhow::Result<Vec<Option<Counts>>> {
         let told = stage.stay.lock();
         let over = Over(&stage.over);
-        let (ready, is_ready) = channel();
-        let mut windows = Vec::new();
-        let mut cue = || {
-            let (sender, window) = channel();
-            windows.push(sender);
-            let ready = ready.clone();
-            Cue { ready, window }
-        };
-        let mut clients = Vec::new();
-        match config.shape {
-            Shape::One => {
-                let cue = cue();
-                clients.push(
-                    scope.spawn(move || stage.one(config.cores[0], config.connections, &cue)),
-                );
-            }
-            Shape::Double => {
-                for (number, core) in config.cores.into_iter().enumerate() {
-                    let cue = cue();
-                    let connections = (config.connections + 1 - number) / 2;
-                    clients.push(scope.spawn(move || stage.one(core, connections.max(1), &cue)));
-                }
-            }
-            Shape::Apart => {
-                let cue = cue();
-                clients.push(scope.spawn(move || stage.apart(&cue)));
-            }
-            Shape::Wire => {
-                let (here, there) = wire::pair(&WireConfig::default())?;
-                let cue = cue();
-                let (listening, listens) = channel();
-                scope.spawn(move || stage.wire_server(here, &listening));
-                clients.push(scope.spawn(move || stage.wire_client(there, &listens, &cue)));
-            }
+        let mut threads = Vec::with_capacity(jobs.len());
+        for job in jobs {
+            let failed = failed.clone();
+            threads.push(scope.spawn(move || {
+                job().inspect_err(|_| {
+                    let _ = failed.send(());
+                })
+            }));
         }
-        drop(ready);
-        lead(config, &is_ready, &windows, milestones)?;
+        let led = lead(config, &is_ready, &windows, &failures, milestones);
         drop((told, over));
-        let join = |client: std::thread::ScopedJoinHandle<'_, anyhow::Result<Counts>>| {
-            client.join().unwrap_or_else(|_| bail!("a thread panicked"))
-        };
-        clients.into_iter().map(join).collect()
+        let counts: anyhow::Result<Vec<_>> = threads
+            .into_iter()
+            .map(|thread| thread.join().unwrap_or_else(|_| bail!("a thread panicked")))
+            .collect();
+        // What a thread says of its failure is more than that it failed.
+        let counts = counts?;
+        led.map(|()| counts)
     })?;
+    let counts: Vec<Counts> = counts.into_iter().flatten().collect();
     Ok(LoadReport::of(config.measure, Arrivals::Closed, &counts))
 }
 
@@ -294,27 +316,26 @@ fn lead(
     config: &RpcConfig,
     is_ready: &Receiver<()>,
     windows: &[Sender<Window>],
+    failures: &Receiver<()>,
     milestones: &mut dyn Milestones,
 ) -> anyhow::Result<()> {
+    let last = Instant::now() + START + Duration::from_secs(5);
     for _ in windows {
-        is_ready
-            .recv_timeout(START + Duration::from_secs(5))
-            .context("a client did not come up")?;
+        while is_ready.recv_timeout(Duration::from_millis(10)).is_err() {
+            if failures.try_recv().is_ok() || Instant::now() > last {
+                bail!("a client did not come up");
+            }
+        }
     }
     milestones.connected()?;
     let start = Instant::now();
     let begin = start + config.warm_up;
     let end = begin + config.measure;
-    for window in windows {
-        window
-            .send(Window { start, begin, end })
-            .ok()
-            .context("a client has ended")?;
+    let window = Window { start, begin, end };
+    for sender in windows {
+        sender.send(window).ok().context("a client has ended")?;
     }
-    sleep_until(begin);
-    milestones.begun()?;
-    sleep_until(end);
-    milestones.ended()
+    pass(window, failures, milestones)
 }
 
 #[cfg(test)]
