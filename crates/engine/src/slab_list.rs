@@ -264,13 +264,13 @@ mod tests {
             assert!(pool.insert_sorted(&mut list, v, |a, b| a < b));
         }
         assert_eq!(values(&pool, &list), [0, 1, 5, 5, 7, 9, 10]);
-        assert_eq!(pool.back_mut(&mut list).copied(), Some(10));
+        assert_eq!(pool.back_mut(&list).copied(), Some(10));
         let mut out = Vec::new();
         pool.extract(&mut list, |v| *v >= 7, |v| out.push(v));
         assert_eq!(
             (values(&pool, &list), out),
             (vec![0, 1, 5, 5], vec![7, 9, 10])
         );
-        assert_eq!(pool.back_mut(&mut list).copied(), Some(5));
+        assert_eq!(pool.back_mut(&list).copied(), Some(5));
     }
 }
