@@ -91,8 +91,16 @@ pub struct Config {
     pub encrypt_key: Option<[u8; KEY_BYTES]>,
 }
 
-/// Where an engine listens for applications unless it is told otherwise.
-pub const DEFAULT_SOCKET: &str = "/run/sidecore.sock";
+/// Where an engine listens for applications unless it is told otherwise: `/run/sidecore.sock` for root, else `sidecore.sock` in
+/// `$XDG_RUNTIME_DIR`.
+pub fn default_socket() -> PathBuf {
+    let system = PathBuf::from("/run/sidecore.sock");
+    if rustix::process::geteuid().is_root() {
+        return system;
+    }
+    std::env::var_os("XDG_RUNTIME_DIR")
+        .map_or(system, |dir| PathBuf::from(dir).join("sidecore.sock"))
+}
 
 impl Config {
     /// The defaults.
@@ -101,7 +109,7 @@ impl Config {
             root: root.into(),
             listen,
             io,
-            socket: DEFAULT_SOCKET.into(),
+            socket: default_socket(),
             spin: Duration::from_micros(5),
             workers: 1,
             cores: Vec::new(),

@@ -29,7 +29,7 @@ pub mod io;
 mod server;
 pub mod site;
 
-pub use config::{Config, DEFAULT_SOCKET, Io};
+pub use config::{Config, Io, default_socket};
 pub use counters::Counters;
 pub use error::Error;
 pub use io::sidecore::EngineWorker;

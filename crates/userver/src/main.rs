@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Parser;
-use sidecore_userver::{Config, DEFAULT_SOCKET, Error, Io, Server, raise_descriptor_limit};
+use sidecore_userver::{Config, Error, Io, Server, default_socket, raise_descriptor_limit};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
@@ -24,9 +24,9 @@ struct Arguments {
     /// What carries the connections: sidecore, epoll, sendfile or io-uring
     #[arg(long, value_name = "IO")]
     io: Io,
-    /// Socket of the engine, for --io sidecore
-    #[arg(long, value_name = "PATH", default_value = DEFAULT_SOCKET)]
-    socket: PathBuf,
+    /// Socket of the engine, for --io sidecore [default: /run/sidecore.sock, or in $XDG_RUNTIME_DIR without root]
+    #[arg(long, value_name = "PATH")]
+    socket: Option<PathBuf>,
     /// Microseconds for which a worker looks for events before it sleeps, for --io sidecore
     #[arg(long, value_name = "MICROSECONDS", default_value_t = 5)]
     spin: u64,
@@ -62,7 +62,7 @@ struct Arguments {
 impl Arguments {
     fn config(&self) -> Config {
         Config {
-            socket: self.socket.clone(),
+            socket: self.socket.clone().unwrap_or_else(default_socket),
             spin: Duration::from_micros(self.spin),
             workers: self.workers,
             cores: self.cores.clone(),
