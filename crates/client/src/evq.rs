@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use sidecore_abi::entry::mark_at;
-use sidecore_abi::{Event, EventKind, Operation, Status};
+use sidecore_abi::{DtiHandle, Event, EventKind, Operation, Status};
 use sidecore_shm::Consumer;
 use sidecore_shm::control::Sleep;
 use sidecore_shm::lane::LaneMemory;
@@ -83,44 +83,59 @@ impl EventQueue {
     /// The next event, if there is one. Costs a load of a cache line when there is none.
     #[inline]
     pub fn poll(&mut self) -> Option<Event> {
-        let mut empty = 0;
+        self.take()
+    }
+
+    /// Inlined where it is used, so that an event goes from the lane by registers to where the caller wants it: a copy of what was just
+    /// stored piece by piece costs more than all else here.
+    #[inline(always)]
+    fn take(&mut self) -> Option<Event> {
+        let mut left = self.ends.consumers.len();
         loop {
-            match self.ends.consumers.get_mut(self.next)?.pop() {
-                Some(entry) => match Event::decode(&entry) {
-                    Some(event) => {
-                        if matches!(event.kind, EventKind::Closed | EventKind::Completion) {
-                            self.settle(&event);
-                        }
-                        return Some(event);
-                    }
-                    // A newer engine's event: nothing in it can be ours to answer.
-                    None => self.unknown += 1,
-                },
-                None => {
-                    empty += 1;
-                    let engines = self.ends.consumers.len();
-                    if empty >= engines {
-                        return None;
-                    }
-                    self.next = (self.next + 1) % engines;
+            let Some(entry) = self.ends.consumers.get_mut(self.next)?.pop() else {
+                left -= 1;
+                if left == 0 {
+                    return None;
                 }
+                self.turn_to_next();
+                continue;
+            };
+            self.turn_to_next();
+            let Some(event) = Event::decode(&entry) else {
+                // A newer engine's event: nothing in it can be ours to answer.
+                self.unknown += 1;
+                continue;
+            };
+            if matches!(event.kind, EventKind::Closed | EventKind::Completion) {
+                self.settle(event.kind, event.status, event.dti, event.body[4]);
             }
+            return Some(event);
+        }
+    }
+
+    /// Engine threads are served in turn, so that a busy one does not hide the others.
+    #[inline]
+    fn turn_to_next(&mut self) {
+        let engines = self.ends.consumers.len();
+        if engines > 1 {
+            self.next = (self.next + 1) % engines;
         }
     }
 
     /// Keeps the table of handles: a DTI that was closed, or never came to be, needs no Closed any more.
-    fn settle(&self, event: &Event) {
-        let over = match event.kind {
+    #[inline(never)]
+    fn settle(&self, kind: EventKind, status: Status, dti: DtiHandle, operation: u64) {
+        let over = match kind {
             EventKind::Closed => true,
-            _ if event.status == Status::Ok => false,
-            _ => match Operation::from_raw(event.body[4] as u8) {
+            _ if status == Status::Ok => false,
+            _ => match Operation::from_raw(operation as u8) {
                 Some(Operation::CreateStream | Operation::CreateDatagram) => true,
-                Some(Operation::Close | Operation::Abort) => event.status == Status::BadHandle,
+                Some(Operation::Close | Operation::Abort) => status == Status::BadHandle,
                 _ => false,
             },
         };
         if over {
-            self.ual.handles.seen(event.dti);
+            self.ual.handles.seen(dti);
         }
     }
 
@@ -129,7 +144,7 @@ impl EventQueue {
     pub fn dequeue(&mut self, out: &mut Vec<Event>, max: usize) -> usize {
         let before = out.len();
         while out.len() - before < max {
-            let Some(event) = self.poll() else { break };
+            let Some(event) = self.take() else { break };
             out.push(event);
         }
         out.len() - before
