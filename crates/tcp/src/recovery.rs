@@ -209,7 +209,6 @@ impl Connection {
                 .controller
                 .on_rto(&mut self.window, now, in_flight, mss);
         }
-        self.window.cwnd = mss;
         self.phase = Phase::Loss;
         self.flags.set(
             Flags::RECOVERING

@@ -348,6 +348,33 @@ fn the_hint_follows_the_rate() {
     assert!((2_000_000..2_500_000).contains(&hint), "{hint}");
 }
 
+#[test]
+fn the_hint_knows_the_round_trip_of_a_peer_that_only_sends() {
+    // The handshake took a millisecond, but what the peer sends answers ACKs of 50 ms ago.
+    let config = Config {
+        window_scale: Some(sidecore_wire::WindowScale::new(7)),
+        timestamps: true,
+        mss: 1460,
+        ..plain()
+    };
+    let mut t = Script::connect(&config);
+    t.poll_any();
+    t.pass(ms(1));
+    t.recv(syn_ack().scale(0).timestamps(1, NOW));
+    t.connection.set_receive_limit(10 << 20);
+    t.poll_any();
+    for step in 0..200 {
+        t.pass(ms(1));
+        let echo = NOW + step as u32 - 49;
+        t.recv(data(step * 10_000, 10_000).timestamps(step as u32 + 2, echo));
+        t.connection
+            .set_receive_limit((10 << 20) + (step as u64 + 1) * 10_000);
+        t.poll_any();
+    }
+    let hint = t.connection.receive_window_hint();
+    assert!((1_000_000..1_300_000).contains(&hint), "{hint}");
+}
+
 // ---- SACK blocks (RFC 2018 section 4, examples of section 7)
 
 #[test]

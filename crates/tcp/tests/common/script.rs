@@ -316,6 +316,11 @@ impl Script {
         Some((segment.header, len as u32))
     }
 
+    /// Whatever goes out, goes out.
+    pub fn poll_any(&mut self) {
+        while self.poll().is_some() {}
+    }
+
     /// Exactly these segments go out, and then nothing.
     #[track_caller]
     pub fn sends<const N: usize>(&mut self, expected: [Seg; N]) {
