@@ -29,6 +29,7 @@ pub enum LabCommand {
     /// Make an experiment
     Run {
         /// Its name (see `sidecore lab list`), or `all`
+        #[arg(value_parser = names())]
         name: String,
         /// How
         #[command(flatten)]
@@ -68,6 +69,16 @@ pub struct RunOptions {
     /// Print the report as one JSON document
     #[arg(long)]
     pub json: bool,
+}
+
+/// What can be run.
+fn names() -> clap::builder::PossibleValuesParser {
+    experiments::ALL
+        .iter()
+        .map(|e| e.name)
+        .chain(["all"])
+        .collect::<Vec<_>>()
+        .into()
 }
 
 fn parse_seconds(text: &str) -> Result<f64, String> {

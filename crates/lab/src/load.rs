@@ -14,6 +14,7 @@ pub mod worker;
 use std::net::SocketAddr;
 use std::sync::Mutex;
 use std::sync::mpsc::{Receiver, channel};
+use std::thread::ScopedJoinHandle;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
@@ -196,35 +197,43 @@ fn run_workers<W: Send>(
     run: fn(W, Window) -> anyhow::Result<Counts>,
 ) -> anyhow::Result<LoadReport> {
     let threads = config.threads.max(1);
-    let mut workers = Vec::with_capacity(threads);
-    for thread in 0..threads {
-        workers.push(connect(thread, orders(config, thread, threads))?);
-    }
+    let workers: Vec<W> = (0..threads)
+        .map(|thread| connect(thread, orders(config, thread, threads)))
+        .collect::<Result<_, _>>()?;
     milestones.connected()?;
     let start = Instant::now();
     let begin = start + config.warm_up;
-    let window = Window {
-        start,
-        begin,
-        end: begin + config.measure,
-    };
-    // Threads that are done stay until the end has been told: a thread that is gone cannot be asked how long it ran.
+    let end = begin + config.measure;
+    let window = Window { start, begin, end };
+    let jobs = workers.into_iter().enumerate().map(|(number, worker)| {
+        let core = config
+            .cores
+            .get(number % config.cores.len().max(1))
+            .copied();
+        move || {
+            core.map(affinity::pin_current_thread).transpose()?;
+            run(worker, window)
+        }
+    });
+    let counts = in_threads(jobs, |failures| pass(window, failures, milestones)).context("load")?;
+    Ok(LoadReport::of(config.measure, config.arrivals, &counts))
+}
+
+/// Runs jobs in threads of their own, while `lead` runs in this one, and hears of the first that fails. Threads that are done stay until `lead`
+/// has returned: a thread that is gone cannot be asked how long it ran.
+pub(crate) fn in_threads<T: Send, J: FnOnce() -> anyhow::Result<T> + Send>(
+    jobs: impl Iterator<Item = J>,
+    lead: impl FnOnce(&Receiver<()>) -> anyhow::Result<()>,
+) -> anyhow::Result<Vec<T>> {
     let stay = Mutex::new(());
     let (failed, failures) = channel();
-    let counts = std::thread::scope(|scope| -> anyhow::Result<Vec<Counts>> {
+    std::thread::scope(|scope| {
         let told = stay.lock();
-        let mut handles = Vec::with_capacity(threads);
-        for (number, worker) in workers.into_iter().enumerate() {
-            let core = config
-                .cores
-                .get(number % config.cores.len().max(1))
-                .copied();
+        let mut threads = Vec::new();
+        for (number, job) in jobs.enumerate() {
             let (stay, failed) = (&stay, failed.clone());
             let work = move || {
-                let bound = core.map(affinity::pin_current_thread).transpose();
-                let result = bound
-                    .map_err(anyhow::Error::from)
-                    .and_then(|_| run(worker, window));
+                let result = job();
                 if result.is_err() {
                     let _ = failed.send(());
                 }
@@ -232,28 +241,24 @@ fn run_workers<W: Send>(
                 result
             };
             let name = format!("load-{number}");
-            handles.push(
+            threads.push(
                 std::thread::Builder::new()
                     .name(name)
                     .spawn_scoped(scope, work)?,
             );
         }
-        let passed = pass(window, &failures, milestones);
+        let led = lead(&failures);
         drop(told);
-        let join = |handle: std::thread::ScopedJoinHandle<'_, anyhow::Result<Counts>>| {
-            handle
-                .join()
-                .map_err(|_| anyhow::anyhow!("a load thread panicked"))?
+        let join = |thread: ScopedJoinHandle<'_, anyhow::Result<T>>| {
+            thread.join().unwrap_or_else(|_| bail!("a thread panicked"))
         };
         // What a thread says of its failure is more than that it failed.
-        let counts = handles
+        let results = threads
             .into_iter()
             .map(join)
-            .collect::<anyhow::Result<Vec<Counts>>>()?;
-        passed.map(|()| counts)
+            .collect::<anyhow::Result<Vec<T>>>()?;
+        led.map(|()| results)
     })
-    .context("load")?;
-    Ok(LoadReport::of(config.measure, config.arrivals, &counts))
 }
 
 /// Waits for both ends of the window and passes the milestones there; ends early when something is heard of a failure.

@@ -13,7 +13,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 
 use anyhow::{Context, bail};
 use serde::{Deserialize, Serialize};
-use sidecore_client::{Command, DtiHandle, EventQueue, Lane, Operation, Ual, UalConfig};
+use sidecore_client::{EventQueue, Lane, Ual, UalConfig};
 use sidecore_engine::{Cidr, Device, Engine, EngineConfig, EngineControlHandle, IdlePolicy, Turn};
 use sidecore_nic::AnyNic;
 use sidecore_nic::tap::Tap;
@@ -85,15 +85,6 @@ impl Ends {
     /// How many events may be taken now, when each is answered by at most four commands.
     #[inline]
     fn limit(&mut self) -> u32 {
-        let free = self.lane.free();
-        if free >= 4 {
-            return (free / 4).min(EVENTS);
-        }
-        // A lane learns of new room only when it has used up what it knew of: use up the odd rest.
-        for _ in 0..free {
-            let nothing = Command::new(Operation::Nop, DtiHandle::default(), 0);
-            let _ = self.lane.post(nothing);
-        }
         (self.lane.free() / 4).min(EVENTS)
     }
 }

@@ -7,7 +7,6 @@
 //! | [`Shape::Apart`] | the engine | client and server in one thread |
 //! | [`Shape::Wire`] | an engine and the server in one thread | an engine and the client in one thread, joined by the wire driver |
 
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
@@ -28,7 +27,7 @@ use super::{
 };
 use crate::load::arrivals::Arrivals;
 use crate::load::worker::{Counts, Window};
-use crate::load::{LoadReport, Milestones, pass};
+use crate::load::{LoadReport, Milestones, in_threads, pass};
 
 const PORT: u16 = 7;
 
@@ -77,8 +76,6 @@ struct Cue {
 /// What threads share.
 struct Stage<'a> {
     config: &'a RpcConfig,
-    /// Held while nobody may leave: a thread that is gone cannot be asked how long it ran.
-    stay: Mutex<()>,
     /// Clients are done; servers may end.
     over: AtomicBool,
 }
@@ -113,7 +110,6 @@ impl Stage<'_> {
         drive(application, &mut |application| {
             Ok(client(application).is_over())
         })?;
-        drop(self.stay.lock());
         Ok(())
     }
 
@@ -179,7 +175,6 @@ impl Stage<'_> {
         drive_within(&mut engine, &mut server, |_| {
             Ok(self.over.load(Ordering::Relaxed))
         })?;
-        drop(self.stay.lock());
         Ok(())
     }
 
@@ -263,11 +258,9 @@ fn jobs<'a>(stage: &'a Stage<'_>, mut cue: impl FnMut() -> Cue) -> anyhow::Resul
 pub fn run(config: &RpcConfig, milestones: &mut dyn Milestones) -> anyhow::Result<LoadReport> {
     let stage = Stage {
         config,
-        stay: Mutex::new(()),
         over: AtomicBool::new(false),
     };
     let (ready, is_ready) = channel();
-    let (failed, failures) = channel();
     let mut windows = Vec::new();
     let cue = || {
         let (sender, window) = channel();
@@ -276,27 +269,9 @@ pub fn run(config: &RpcConfig, milestones: &mut dyn Milestones) -> anyhow::Resul
         Cue { ready, window }
     };
     let jobs = jobs(&stage, cue)?;
-    let counts = std::thread::scope(|scope| -> anyhow::Result<Vec<Option<Counts>>> {
-        let told = stage.stay.lock();
-        let over = Over(&stage.over);
-        let mut threads = Vec::with_capacity(jobs.len());
-        for job in jobs {
-            let failed = failed.clone();
-            threads.push(scope.spawn(move || {
-                job().inspect_err(|_| {
-                    let _ = failed.send(());
-                })
-            }));
-        }
-        let led = lead(config, &is_ready, &windows, &failures, milestones);
-        drop((told, over));
-        let counts: anyhow::Result<Vec<_>> = threads
-            .into_iter()
-            .map(|thread| thread.join().unwrap_or_else(|_| bail!("a thread panicked")))
-            .collect();
-        // What a thread says of its failure is more than that it failed.
-        let counts = counts?;
-        led.map(|()| counts)
+    let counts = in_threads(jobs.into_iter(), |failures| {
+        let _over = Over(&stage.over);
+        lead(config, &is_ready, &windows, failures, milestones)
     })?;
     let counts: Vec<Counts> = counts.into_iter().flatten().collect();
     Ok(LoadReport::of(config.measure, Arrivals::Closed, &counts))
