@@ -244,7 +244,7 @@ fn the_lab_lists_its_experiments() {
     let unknown = run(&["lab", "run", "nonsense"]);
     assert_eq!(code(&unknown), 2);
     assert!(
-        text(&unknown.stderr).contains("there are: "),
+        text(&unknown.stderr).contains("possible values"),
         "{}",
         text(&unknown.stderr)
     );
