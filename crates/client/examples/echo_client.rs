@@ -13,6 +13,7 @@ use sidecore_client::{Dti, EventKind, Status, Ual, UalConfig};
 const CONNECTIONS: u64 = 64;
 const REQUEST: [u8; 32] = *b"thirty-two bytes, asked and echo";
 
+// tidy: long function because an example reads best from top to bottom
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let options = common::options("127.0.0.1:7");
     let ual = Ual::open(&options.socket, &UalConfig::default())?;

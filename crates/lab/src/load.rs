@@ -190,6 +190,7 @@ pub fn run(config: &LoadConfig, milestones: &mut dyn Milestones) -> anyhow::Resu
     }
 }
 
+// tidy: long function because starting, timing and ending the workers share one set of barriers
 fn run_workers<W: Send>(
     config: &LoadConfig,
     milestones: &mut dyn Milestones,

@@ -1,4 +1,5 @@
 //! The `userver` program.
+#![forbid(unsafe_code)]
 
 use std::io::Write;
 use std::net::SocketAddr;

@@ -20,3 +20,4 @@ pub(crate) mod readiness;
 pub mod sendfile;
 pub mod sidecore;
 pub(crate) mod slab;
+pub(crate) mod transmit;

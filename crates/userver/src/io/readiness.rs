@@ -10,7 +10,7 @@
 use std::io;
 use std::mem::{replace, take};
 use std::net::SocketAddr;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
 use rustix::event::epoll::{self, EventData, EventFlags};
@@ -27,28 +27,7 @@ use crate::http::request::may_be_complete;
 use crate::server::{Birth, Stop};
 use crate::site::{Next, Site};
 
-/// How a back-end sends.
-pub(crate) trait Transmit {
-    /// How it keeps files.
-    type Store: Store;
-
-    /// Sends from the front of a plan that is not empty, in one system call. Does not block: when the socket takes nothing, that is
-    /// [`io::ErrorKind::WouldBlock`].
-    fn transmit(
-        &mut self,
-        socket: BorrowedFd<'_>,
-        plan: &Plan<<Self::Store as Store>::Edition>,
-    ) -> io::Result<Sent>;
-}
-
-/// What a send did.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Sent {
-    /// Bytes that went, at least one.
-    pub(crate) bytes: u64,
-    /// The socket is full: it will say by an edge when it takes more.
-    pub(crate) full: bool,
-}
+pub(crate) use super::transmit::{Sent, Transmit};
 
 type Edition<T> = <<T as Transmit>::Store as Store>::Edition;
 
