@@ -57,11 +57,12 @@ fn receive(mut world: World) -> World {
     black_box(world)
 }
 
-// Nothing to do: the cost of asking.
+// Nothing to do: what a turn costs that looks for timers and for something to send.
 #[library_benchmark]
 #[bench::one(world(1, true, RxChecksum::Valid))]
 fn empty_turns(mut world: World) -> World {
     for _ in 0..REQUESTS {
+        world.look_for_timers();
         world.end_turn();
     }
     black_box(world)

@@ -56,18 +56,21 @@ impl Stack {
         if !self.control.is_empty() {
             self.transmit_control(out, &mut left);
         }
-        // Neither way starves the other.
-        if !self.link_queue.is_empty() {
-            let reserved = if self.loopback_queue.is_empty() {
+        // Neither way starves the other, and what one leaves the other gets.
+        if !self.loopback_queue.is_empty() {
+            let reserved = if self.link_queue.is_empty() {
                 0
             } else {
                 left / 2
             };
             let mut share = left - reserved;
-            self.transmit_queue(now, false, &caps, out, &mut share);
+            self.transmit_queue(now, true, &caps, out, &mut share);
             left = reserved + share;
         }
-        if !self.loopback_queue.is_empty() {
+        if !self.link_queue.is_empty() {
+            self.transmit_queue(now, false, &caps, out, &mut left);
+        }
+        if left > 0 && !self.loopback_queue.is_empty() {
             self.transmit_queue(now, true, &caps, out, &mut left);
         }
         if !self.control.is_empty() {

@@ -58,6 +58,8 @@ pub(crate) enum Progress {
 pub(crate) struct Reassembly {
     partials: Vec<Partial>,
     config: ReassemblyConfig,
+    /// How many of them are in use.
+    in_use: usize,
     /// Incomplete datagrams that gave way to newer ones.
     pub(crate) evicted: u64,
 }
@@ -67,6 +69,7 @@ impl Reassembly {
         Self {
             partials: Vec::with_capacity(config.datagrams),
             config,
+            in_use: 0,
             evicted: 0,
         }
     }
@@ -92,6 +95,7 @@ impl Reassembly {
             Ok(()) => Progress::Incomplete,
             Err(Contradiction) => {
                 partial.in_use = false;
+                self.in_use -= 1;
                 Progress::Malformed
             }
         }
@@ -101,6 +105,7 @@ impl Reassembly {
     pub(crate) fn take(&mut self, buffer: usize) -> (Box<[u8]>, usize) {
         let partial = &mut self.partials[buffer];
         partial.in_use = false;
+        self.in_use -= 1;
         let total = partial.total.unwrap_or(0);
         (core::mem::take(&mut partial.bytes), total)
     }
@@ -119,11 +124,21 @@ impl Reassembly {
                 expired += 1;
             }
         }
+        self.in_use -= expired as usize;
         expired
+    }
+
+    /// Whether any datagram is incomplete: else [`expire`](Self::expire) has nothing to do.
+    #[inline]
+    pub(crate) const fn is_in_use(&self) -> bool {
+        self.in_use > 0
     }
 
     /// When [`expire`](Self::expire) has something to do.
     pub(crate) fn next_timeout(&self) -> Option<Instant> {
+        if !self.is_in_use() {
+            return None;
+        }
         let used = self.partials.iter().filter(|partial| partial.in_use);
         used.map(|partial| partial.deadline).min()
     }
@@ -149,6 +164,7 @@ impl Reassembly {
                     .map_or(0, |(buffer, _)| buffer)
             }
         };
+        self.in_use += usize::from(!self.partials[buffer].in_use);
         self.partials[buffer].begin(key, deadline);
         buffer
     }

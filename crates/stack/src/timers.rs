@@ -10,12 +10,10 @@ impl Stack {
     /// Does what is due by `now`, up to `budget` timers; returns how many were looked at. What is to be sent goes out with
     /// [`transmit`](Self::transmit). If the budget was used up, [`next_timeout`](Self::next_timeout) is in the past.
     pub fn handle_timers<H: Host>(&mut self, now: Instant, host: &mut H, budget: usize) -> usize {
-        self.handle_arp_timers(now, host);
-        if self
-            .reassembly
-            .next_timeout()
-            .is_some_and(|next| next <= now)
-        {
+        if self.neighbors.is_asking() {
+            self.handle_arp_timers(now, host);
+        }
+        if self.reassembly.is_in_use() {
             self.counters.reassembly_timeouts += self.reassembly.expire(now);
         }
         let mut left = budget;

@@ -132,6 +132,10 @@ impl TimerWheel {
         budget: &mut usize,
     ) -> Option<u32> {
         let now = now.as_nanos() >> TICK_SHIFT;
+        if now <= self.elapsed && !self.is_due() {
+            // Most calls: the tick has not changed since the last.
+            return None;
+        }
         while *budget > 0 {
             if let Some(bucket) = self.cascading {
                 self.move_one_down(timers, bucket, budget);
@@ -166,6 +170,13 @@ impl TimerWheel {
         }
         let (level, slot) = self.first_bucket()?;
         Some(start_of(self.first_tick(level, slot)))
+    }
+
+    /// Whether something is left to do at `elapsed`.
+    #[inline]
+    const fn is_due(&self) -> bool {
+        let slot = self.elapsed % SLOTS as u64;
+        self.cascading.is_some() || self.occupied[0] >> slot & 1 != 0
     }
 
     /// The bucket of the next timers.

@@ -125,3 +125,72 @@ impl Direction {
         self.in_flight.first_key_value().map(|((at, _), _)| *at)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn run(link: Link, seed: u64, frames: u64) -> (Direction, Vec<(Instant, Vec<u8>)>) {
+        let mut direction = Direction::new(link, seed);
+        for n in 0..frames {
+            direction.push(Instant::from_micros(n), n.to_be_bytes().to_vec());
+        }
+        let mut out = Vec::new();
+        while let Some(at) = direction.next_arrival() {
+            assert_eq!(direction.pop(at - Duration::from_nanos(1)), None);
+            out.push((at, direction.pop(at).expect("it has arrived")));
+        }
+        (direction, out)
+    }
+
+    #[test]
+    fn a_perfect_link_delays() {
+        let (direction, out) = run(Link::default(), 1, 50);
+        for (n, (at, frame)) in out.iter().enumerate() {
+            assert_eq!(*at, Instant::from_micros(n as u64 + 100));
+            assert_eq!(*frame, (n as u64).to_be_bytes());
+        }
+        assert_eq!(direction.counters.delivered, 50);
+    }
+
+    #[test]
+    fn faults_are_as_frequent_as_asked_and_the_same_for_the_same_seed() {
+        let link = Link {
+            jitter: Duration::from_millis(1),
+            loss: 100,
+            duplicate: 50,
+            corrupt: 20,
+            ..Link::default()
+        };
+        let (direction, out) = run(link.clone(), 7, 10_000);
+        let counters = direction.counters;
+        assert!((900..1100).contains(&counters.lost), "{counters:?}");
+        assert!((380..520).contains(&counters.duplicated), "{counters:?}");
+        assert!((130..230).contains(&counters.corrupted), "{counters:?}");
+        assert_eq!(
+            counters.delivered,
+            10_000 - counters.lost + counters.duplicated
+        );
+        assert!(
+            !out.is_sorted_by_key(|(_, frame)| frame.clone()),
+            "reordered"
+        );
+        assert_eq!(run(link.clone(), 7, 10_000).1, out);
+        assert_ne!(run(link, 8, 10_000).1, out);
+    }
+
+    #[test]
+    fn a_rate_makes_a_queue_and_the_queue_has_an_end() {
+        let link = Link {
+            delay: Duration::ZERO,
+            rate: 8_000,
+            queue: 10,
+            ..Link::default()
+        };
+        let (direction, out) = run(link, 1, 30);
+        assert_eq!((out.len(), direction.counters.lost), (10, 20));
+        // Eight bytes take a millisecond.
+        let last = out.last().expect("ten").0;
+        assert_eq!(last, Instant::from_millis(10));
+    }
+}

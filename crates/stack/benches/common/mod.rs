@@ -255,6 +255,13 @@ impl World {
         self.stack.set_send_limit(*conn, *written, false);
     }
 
+    /// Fires what is due.
+    #[allow(dead_code, reason = "not used by all benchmarks")]
+    #[inline]
+    pub(crate) fn look_for_timers(&mut self) {
+        self.stack.handle_timers(self.now, &mut self.stub, 64);
+    }
+
     /// The turn ends.
     #[inline]
     pub(crate) fn end_turn(&mut self) {

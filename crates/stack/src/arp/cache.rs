@@ -252,6 +252,12 @@ impl NeighborCache {
         None
     }
 
+    /// Whether any neighbour is being asked for: else [`expire`](Self::expire) has nothing to do.
+    #[inline]
+    pub(crate) fn is_asking(&self) -> bool {
+        !self.active.is_empty()
+    }
+
     /// When [`expire`](Self::expire) has something to do.
     pub(crate) fn next_timeout(&self) -> Option<Instant> {
         let timer = |place: &Place| match self.entries[usize::from(*place)].state {

@@ -81,10 +81,8 @@ impl Stack {
     }
 
     /// Sends requests again, and gives up those that nobody answers.
+    #[cold]
     pub(crate) fn handle_arp_timers<H: Host>(&mut self, now: Instant, host: &mut H) {
-        if self.neighbors.next_timeout().is_none_or(|next| next > now) {
-            return;
-        }
         loop {
             let (control, mac) = (&mut self.control, self.config.mac);
             let addresses = &self.addresses;

@@ -2,6 +2,7 @@ use std::time::Duration;
 
 use sidecore_stack::User;
 use sidecore_tcp::{CloseReason, State};
+use sidecore_testkit::packet::{Station, header};
 use sidecore_testkit::{Event, pattern};
 
 use crate::raw::*;
@@ -103,4 +104,51 @@ fn a_full_device_does_not_stop_the_loopback() {
     raw.node.host.device_room = 8;
     let (_, payload) = one(raw.turn()).tcp();
     assert_eq!(payload, b"cannot go");
+}
+
+#[test]
+fn nobody_outside_speaks_for_a_connection_within() {
+    let mut raw = Raw::new();
+    let (client, server) = establish(&mut raw, "10.0.0.1:80");
+    let (from, _) = raw.node.addresses(client).unwrap();
+    let info = raw.node.tcp(server).unwrap().info();
+    // A station on the link sends with our own address, the right ports, and sequence numbers that might be right.
+    let thief = Station {
+        ip: NODE.ip,
+        ..PEER
+    };
+    for _ in 0..3 {
+        let mut reset = header(from.port(), 80, RST, 0, 0);
+        for seq in [0u32, 1, 1 << 31] {
+            reset.seq.0 = seq;
+            assert_eq!(raw.send(&thief.tcp(&NODE, &reset, &[])), []);
+        }
+    }
+    assert_eq!(raw.count("ip_bad_source"), 9);
+    assert_eq!(
+        raw.node.tcp(server).unwrap().info(),
+        info,
+        "it was not even looked at"
+    );
+}
+
+#[test]
+fn link_and_loopback_share_a_turn() {
+    let mut raw = Raw::new();
+    let (_, outside) = raw.listen(79, 8);
+    let (_, far) = raw.open(outside, 9, 79);
+    let (near, _) = establish(&mut raw, "127.0.0.1:80");
+    // Small segments, so that both have much to send.
+    for _ in 0..2 {
+        raw.node.write(far, &pattern(1, 0, 20 * 536));
+        raw.node.write(near, &pattern(2, 0, 200_000));
+    }
+    let before = raw.count("loopback_out");
+    let sent = raw.node.stack.transmit(raw.now, &mut raw.node.host, 4);
+    assert_eq!(sent, 4);
+    let within = raw.count("loopback_out") - before;
+    assert!(
+        (1..=3).contains(&within),
+        "{within} of 4 frames went over the loopback"
+    );
 }

@@ -275,3 +275,44 @@ fn a_device_that_vouches_is_believed_and_others_are_checked() {
         (1, 9)
     );
 }
+
+#[test]
+fn timers_are_left_where_they_are_until_they_fire() {
+    let mut pair = Pair::default();
+    let (client, server) = pair.establish(80);
+    for round in 0..2000 {
+        pair.nodes[A].write(client, b"request");
+        pair.run_until(|pair| pair.nodes[B].received(server).len() == (round + 1) * 7);
+        pair.nodes[B].write(server, b"answer");
+        pair.run_until(|pair| pair.nodes[A].received(client).len() == (round + 1) * 6);
+    }
+    for n in [A, B] {
+        // 2000 requests take 0.4 s; each sets timers several times, but the wheel is turned to a few times a tick at most.
+        let fired = pair.nodes[n].count("timers_fired") + pair.nodes[n].count("timers_rearmed");
+        assert!(fired < 500, "{fired}");
+        assert_eq!(pair.nodes[n].count("tcp_retransmissions"), 0);
+    }
+}
+
+#[test]
+fn the_mtu_and_the_socket_set_the_segment_size() {
+    use sidecore_stack::SocketOptions;
+    let mss_of = |packets: Vec<sidecore_testkit::packet::Packet>| {
+        let (header, _) = one(packets).tcp();
+        header.options.mss
+    };
+    let mut raw = Raw::with(|config| {
+        config.neighbors.push((PEER.ip, PEER.mac));
+        config.mtu = 9000;
+    });
+    let remote = "10.0.0.2:80".parse().unwrap();
+    for (wanted, announced) in [(None, 8960), (Some(1000), 1000), (Some(60_000), 8960)] {
+        let options = SocketOptions {
+            mss: wanted,
+            ..SocketOptions::default()
+        };
+        let connected = raw.node.stack.connect(raw.now, None, remote, &options, 0);
+        connected.unwrap();
+        assert_eq!(mss_of(raw.turn()), Some(announced));
+    }
+}
