@@ -11,8 +11,11 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use sidecore_shm::MemRef;
 
-/// Ethernet and raw IP, as pcapng numbers them (LINKTYPE_ETHERNET, LINKTYPE_RAW).
-const LINK_TYPES: [u16; 2] = [1, 101];
+/// Ethernet, as pcapng numbers it. One link type for all: tcpdump refuses files with two.
+const LINKTYPE_ETHERNET: u16 = 1;
+
+/// Stands before packets of the internal loopback, which have no Ethernet header: no addresses, IPv4.
+const LOOPBACK_ETHERNET: [u8; 14] = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 8, 0];
 
 /// The most that a write to a pipe leaves whole or not at all is 4096 bytes; larger ones may be cut, which `pending` mends.
 const BLOCK_MAX: usize = 65536 + 256;
@@ -85,14 +88,14 @@ impl Capture {
     fn packet<'a>(
         &mut self,
         time_us: u64,
-        link: usize,
+        loopback: bool,
         header: &[u8],
         rest: impl Iterator<Item = MemRef<'a>>,
     ) -> bool {
-        let ip = if link == 0 {
-            header.get(14..).unwrap_or_default()
-        } else {
+        let ip = if loopback {
             header
+        } else {
+            header.get(14..).unwrap_or_default()
         };
         if !self.filter.wants(ip) {
             return true;
@@ -104,14 +107,14 @@ impl Capture {
             self.skipped += 1;
             return true;
         }
-        self.build(time_us, link, header, rest);
+        self.build(time_us, loopback, header, rest);
         self.write_block()
     }
 
     fn build<'a>(
         &mut self,
         time_us: u64,
-        link: usize,
+        loopback: bool,
         header: &[u8],
         rest: impl Iterator<Item = MemRef<'a>>,
     ) {
@@ -123,23 +126,20 @@ impl Capture {
         let block = &mut self.block;
         block.clear();
         if self.skipped > 0 {
-            statistics_block(block, link as u32, time_us, self.captured, self.skipped);
+            statistics_block(block, time_us, self.captured, self.skipped);
         }
         let begin = block.len();
-        for word in [
-            6u32,
-            0,
-            link as u32,
-            (time_us >> 32) as u32,
-            time_us as u32,
-            0,
-            0,
-        ] {
+        for word in [6u32, 0, 0, (time_us >> 32) as u32, time_us as u32, 0, 0] {
             block.extend_from_slice(&word.to_le_bytes());
         }
         let data = block.len();
-        block.extend_from_slice(&header[..header.len().min(snap)]);
-        let mut original = header.len();
+        let ethernet: &[u8] = if loopback { &LOOPBACK_ETHERNET } else { &[] };
+        let mut original = 0;
+        for part in [ethernet, header] {
+            original += part.len();
+            let take = part.len().min(snap.saturating_sub(block.len() - data));
+            block.extend_from_slice(&part[..take]);
+        }
         for piece in rest {
             original += piece.len();
             let take = piece.len().min(snap.saturating_sub(block.len() - data));
@@ -193,20 +193,18 @@ fn header_blocks(snap: u32) -> Vec<u8> {
     for word in [0x0a0d_0d0au32, 28, 0x1a2b_3c4d, 1, u32::MAX, u32::MAX, 28] {
         out.extend_from_slice(&word.to_le_bytes());
     }
-    for link in LINK_TYPES {
-        for word in [1u32, 20, u32::from(link), snap, 20] {
-            out.extend_from_slice(&word.to_le_bytes());
-        }
+    for word in [1u32, 20, u32::from(LINKTYPE_ETHERNET), snap, 20] {
+        out.extend_from_slice(&word.to_le_bytes());
     }
     out
 }
 
-fn statistics_block(out: &mut Vec<u8>, link: u32, time_us: u64, received: u64, dropped: u64) {
+fn statistics_block(out: &mut Vec<u8>, time_us: u64, received: u64, dropped: u64) {
     // Options 4 (isb_ifrecv) and 5 (isb_ifdrop), eight bytes each, then the end of options.
     for word in [
         5u32,
         52,
-        link,
+        0,
         (time_us >> 32) as u32,
         time_us as u32,
         4 | 8 << 16,
@@ -256,7 +254,7 @@ impl Captures {
         pieces: impl Fn() -> I,
     ) {
         if self.active() {
-            self.all(usize::from(loopback), header, pieces);
+            self.all(loopback, header, pieces);
         }
     }
 
@@ -264,14 +262,14 @@ impl Captures {
     #[inline]
     pub(crate) fn incoming(&mut self, frame: &[u8]) {
         if self.active() {
-            self.all(0, frame, std::iter::empty);
+            self.all(false, frame, std::iter::empty);
         }
     }
 
     #[cold]
     fn all<'a, I: Iterator<Item = MemRef<'a>>>(
         &mut self,
-        link: usize,
+        loopback: bool,
         header: &[u8],
         pieces: impl Fn() -> I,
     ) {
@@ -280,7 +278,7 @@ impl Captures {
             .map_or(0, |d| d.as_micros() as u64);
         let mut lost = 0;
         self.readers.retain_mut(|reader| {
-            let stays = reader.packet(time_us, link, header, pieces());
+            let stays = reader.packet(time_us, loopback, header, pieces());
             lost += if stays { 0 } else { reader.skipped };
             stays
         });
