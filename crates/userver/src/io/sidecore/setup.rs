@@ -19,7 +19,7 @@ pub(crate) fn waiting(workers: usize) -> usize {
 }
 
 /// Connections that wait behind those.
-const BACKLOG: u32 = 4096;
+const BACKLOG: u32 = 16_384;
 
 /// log2 of the commands and of the events that a queue holds.
 const ORDER: u32 = 12;
