@@ -127,13 +127,14 @@ fn cycles(value: &Value) -> String {
         }
     };
     let mut text = format!(
-        "\nLoop: {} turns, {} productive; {} frames in, {} out; {} commands; {} sleeps\n",
+        "\nLoop: {} turns, {} productive; {} frames in, {} out; {} commands; {} sleeps, {} naps\n",
         of("turns"),
         of("productive_turns"),
         of("frames_in"),
         of("frames_out"),
         of("commands"),
-        of("sleeps")
+        of("sleeps"),
+        of("naps")
     );
     text.push_str(&format!(
         "Cycles: {:.1} % useful, {:.1} % polling, {:.1} % asleep; of the useful ones\n",
@@ -204,7 +205,7 @@ mod tests {
     fn a_page_shows_connections_cycles_and_counters_that_are_not_0() {
         let document = json!({
             "loop": {
-                "turns": 10, "productive_turns": 4, "frames_in": 3, "frames_out": 3, "commands": 5, "sleeps": 1,
+                "turns": 10, "productive_turns": 4, "frames_in": 3, "frames_out": 3, "commands": 5, "sleeps": 1, "naps": 2,
                 "productive_cycles": 300, "polling_cycles": 100, "sleep_cycles": 600,
                 "bins": { "driver": 100, "receive": 200, "agent": 0 },
             },

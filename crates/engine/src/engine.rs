@@ -10,7 +10,7 @@ use sidecore_tcp::Instant;
 use crate::capture::Captures;
 use crate::clock::EngineClock;
 use crate::commands::{self, Context};
-use crate::config::{Budgets, EngineConfig, IdlePolicy};
+use crate::config::{Budgets, EngineConfig};
 use crate::cycles::{Bin, LoopCounters, Stopwatch};
 use crate::idle::Idle;
 use crate::loopback::Loopback;
@@ -70,7 +70,7 @@ impl Engine {
         agent: crate::agent::AgentThread,
     ) -> std::io::Result<Self> {
         let clock = EngineClock::new();
-        let idle = Idle::new(config.idle, config.spin, &nic, &inbox)?;
+        let idle = Idle::new(&config, &nic, &inbox)?;
         Ok(Self {
             tables: Tables::new(&config),
             loopback: Loopback::new(LOOPBACK_FRAMES),
@@ -113,6 +113,7 @@ impl Engine {
             return Turn::Stopped;
         }
         if found > 0 {
+            self.idle.was_productive();
             Turn::Productive
         } else {
             Turn::Idle
@@ -126,9 +127,8 @@ impl Engine {
         }
         loop {
             match self.turn() {
-                Turn::Productive => self.idle.was_productive(),
+                Turn::Productive => {}
                 Turn::Stopped => break,
-                Turn::Idle if self.idle.policy() == IdlePolicy::Poll => std::hint::spin_loop(),
                 Turn::Idle => self.rest(),
             }
         }

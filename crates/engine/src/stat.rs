@@ -31,6 +31,7 @@ impl Engine {
                 "turns": self.counters.turns,
                 "productive_turns": self.counters.productive_turns,
                 "sleeps": self.counters.sleeps,
+                "naps": self.counters.naps,
                 "frames_in": self.counters.frames_in,
                 "frames_out": self.counters.frames_out,
                 "commands": self.counters.commands,

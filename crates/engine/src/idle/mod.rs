@@ -1,8 +1,11 @@
-//! What the engine does when there is nothing to do.
+//! What the engine does when there is nothing to do: polls on, sleeps, or naps while frames come fast ([`moderation`]).
 //!
 //! Sleeping is announced to every UAL before the last look at the queues, so that whoever posts afterwards rings (the protocol
 //! is in `sidecore_abi::control`). The engine then waits for the device, the UALs' wake sockets, the agent's, or the next timer.
 
+mod moderation;
+
+use std::num::NonZeroU64;
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant as SystemInstant};
 
@@ -11,30 +14,34 @@ use sidecore_nic::{AnyNic, Nic};
 use sidecore_sys::wake::Sleeper;
 use sidecore_tcp::Instant;
 
-use crate::config::IdlePolicy;
+use crate::config::{EngineConfig, IdlePolicy};
 use crate::engine::Engine;
 use crate::mailbox::Inbox;
+use moderation::Moderation;
+
+/// How late a nap may end, in nanoseconds. By default the kernel gathers timers within 50 µs, which doubles a nap.
+const TIMER_SLACK: NonZeroU64 = NonZeroU64::new(1_000).expect("not zero");
 
 /// State of the idle policy.
 pub(crate) struct Idle {
     policy: IdlePolicy,
     spin: Duration,
     since: Option<SystemInstant>,
+    moderation: Moderation,
+    /// Timers of this thread are exact ([`TIMER_SLACK`]).
+    exact: bool,
     epoll: OwnedFd,
 }
 
 impl Idle {
-    pub(crate) fn new(
-        policy: IdlePolicy,
-        spin: Duration,
-        nic: &AnyNic,
-        inbox: &Inbox,
-    ) -> std::io::Result<Self> {
+    pub(crate) fn new(config: &EngineConfig, nic: &AnyNic, inbox: &Inbox) -> std::io::Result<Self> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         let idle = Self {
-            policy,
-            spin,
+            policy: config.idle,
+            spin: config.spin,
             since: None,
+            moderation: Moderation::new(config.nap),
+            exact: false,
             epoll,
         };
         if let Some(fd) = nic.sleep_fd() {
@@ -51,11 +58,6 @@ impl Idle {
             epoll::EventData::new_u64(0),
             epoll::EventFlags::IN,
         )?)
-    }
-
-    /// The policy.
-    pub(crate) fn policy(&self) -> IdlePolicy {
-        self.policy
     }
 
     /// A UAL's wake socket ends sleeps from now on.
@@ -83,18 +85,31 @@ impl Idle {
     }
 
     fn wait(&self, timeout: Option<Duration>) {
-        let timeout = timeout.map(|t| rustix::event::Timespec {
-            tv_sec: t.as_secs() as _,
-            tv_nsec: t.subsec_nanos() as _,
-        });
+        let timeout = timeout.map(timespec);
         let mut events = [const { std::mem::MaybeUninit::uninit() }; 16];
         let _ = epoll::wait(&self.epoll, &mut events, timeout.as_ref());
     }
 }
 
+fn timespec(time: Duration) -> rustix::event::Timespec {
+    rustix::event::Timespec {
+        tv_sec: time.as_secs() as _,
+        tv_nsec: time.subsec_nanos() as _,
+    }
+}
+
 impl Engine {
-    /// An idle turn under `adaptive`: spins on, or sleeps until something happens.
-    pub(crate) fn rest(&mut self) {
+    /// For who drives the turns: to be called after a turn that returned [`Turn::Idle`](crate::Turn::Idle), when the caller has nothing to do
+    /// either. Under `poll` it returns at once. Under `adaptive` it may block: until a frame, a command or a timer, or for a nap
+    /// ([`EngineConfig::nap`]). A caller that serves event queues in this thread has looked at them before.
+    pub fn rest(&mut self) {
+        if self.idle.policy == IdlePolicy::Poll {
+            return std::hint::spin_loop();
+        }
+        let now = self.clock.nanos();
+        if let Some(nap) = self.idle.moderation.nap(now, self.counters.frames_in) {
+            return self.nap(Instant::from_nanos(now), nap);
+        }
         if !self.idle.is_tired() {
             return std::hint::spin_loop();
         }
@@ -107,6 +122,20 @@ impl Engine {
         self.nic.awake();
         self.end_sleep();
         self.idle.was_productive();
+        self.counters.sleep_cycles += sidecore_sys::clock::cycles().wrapping_sub(begun);
+    }
+
+    /// Sleeps for so long, or until the next timer, whatever comes. Nobody is told: what is posted meanwhile waits for the nap's end, and
+    /// costs no system call to ring for.
+    fn nap(&mut self, now: Instant, nap: Duration) {
+        if !self.idle.exact {
+            self.idle.exact = true;
+            let _ = rustix::thread::set_current_timer_slack(Some(TIMER_SLACK));
+        }
+        let nap = self.sleep_limit(now).map_or(nap, |limit| limit.min(nap));
+        let begun = sidecore_sys::clock::cycles();
+        let _ = rustix::thread::nanosleep(&timespec(nap));
+        self.counters.naps += 1;
         self.counters.sleep_cycles += sidecore_sys::clock::cycles().wrapping_sub(begun);
     }
 
