@@ -66,6 +66,9 @@ pub struct RunOptions {
     /// Congestion control of kernel connections
     #[arg(long, value_name = "NAME")]
     pub congestion: Option<String>,
+    /// Sample one more run of each variant with perf, also in a first look
+    #[arg(long)]
+    pub profile: bool,
     /// Print the report as one JSON document
     #[arg(long)]
     pub json: bool,
@@ -103,6 +106,7 @@ impl RunOptions {
         if let Some(name) = &self.congestion {
             settings.congestion.clone_from(name);
         }
+        settings.profile |= self.profile;
         settings
     }
 }

@@ -8,6 +8,7 @@ use std::io::{self, BufRead, Write};
 use std::net::SocketAddr;
 
 use anyhow::Context;
+use rustix::process::{Resource, getrlimit, setrlimit};
 use serde::{Deserialize, Serialize};
 use sidecore_engine::EngineControlHandle;
 use sidecore_sys::{affinity, netns};
@@ -15,6 +16,7 @@ use sidecore_sys::{affinity, netns};
 use crate::echo::{self, Announcement, EchoConfig};
 use crate::load::{self, LoadConfig, LoadReport, Milestones};
 use crate::native::rpc::{self, RpcConfig};
+use crate::pairs::{self, PairsConfig};
 use crate::web::{self, WebConfig};
 
 /// What a role process is to be.
@@ -40,6 +42,8 @@ pub enum Role {
     Web(WebConfig),
     /// Both ends on Sidecore.
     Rpc(RpcConfig),
+    /// Both ends on AF_UNIX sockets.
+    Pairs(PairsConfig),
 }
 
 /// What a role says.
@@ -83,12 +87,17 @@ fn be(spec: &RoleSpec) -> anyhow::Result<()> {
     if let Some(name) = &spec.netns {
         netns::enter(netns::open_named(name)?)?;
     }
+    raise_descriptor_limit();
     if !spec.cores.is_empty() {
         affinity::set_cores(&spec.cores)?;
     }
     match &spec.role {
         Role::Load(config) => {
             let report = load::run(config, &mut Speaker)?;
+            say(&Message::Report(Box::new(report)))
+        }
+        Role::Pairs(config) => {
+            let report = pairs::run(config, &mut Speaker)?;
             say(&Message::Report(Box::new(report)))
         }
         Role::Rpc(config) => {
@@ -104,6 +113,13 @@ fn be(spec: &RoleSpec) -> anyhow::Result<()> {
             match never {}
         }
     }
+}
+
+/// Thousands of connections want as many descriptors as may be had.
+fn raise_descriptor_limit() {
+    let mut limit = getrlimit(Resource::Nofile);
+    limit.current = limit.maximum;
+    let _ = setrlimit(Resource::Nofile, limit);
 }
 
 fn say(message: &Message) -> anyhow::Result<()> {

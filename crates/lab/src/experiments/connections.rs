@@ -83,6 +83,7 @@ fn kernel(veth: &VethGround, number: usize) -> Arm<'_> {
             listen: (veth.address, 0).into(),
             cores: vec![settings.server_core],
             congestion: Some(settings.congestion.clone()),
+            spin: false,
         });
         run_echo(
             settings,

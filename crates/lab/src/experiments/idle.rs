@@ -65,6 +65,7 @@ fn kernel(veth: &VethGround) -> Arm<'_> {
             listen: (veth.address, 0).into(),
             cores: vec![settings.server_core],
             congestion: Some(settings.congestion.clone()),
+            spin: false,
         });
         run_echo(
             settings,
