@@ -8,6 +8,9 @@
 //! | [`echo`] | echo servers: the kernel's, smoltcp's, and the null responder |
 //! | [`web`] | web servers: `userver` with each of its back-ends, nginx |
 //! | [`native`] | applications on the engine's native API |
+//! | [`bulk`] | servers that take what is sent |
+//! | [`wake`] | how long it takes to wake somebody |
+//! | [`memory`] | what idle connections cost |
 //! | [`pairs`] | both ends on AF_UNIX sockets |
 //! | [`ground`] | namespaces and veth pairs for runs |
 //! | [`roles`], [`process`] | the programs of a run, each a process of its own |
@@ -20,6 +23,7 @@
 #![forbid(unsafe_code)]
 
 pub mod accounting;
+pub mod bulk;
 pub mod command;
 pub mod echo;
 pub mod experiments;
@@ -28,6 +32,7 @@ pub mod interrupt;
 pub mod link;
 pub mod load;
 pub mod machine;
+pub mod memory;
 pub mod native;
 pub mod pairs;
 pub mod process;
@@ -38,4 +43,5 @@ pub mod roles;
 pub mod run;
 pub mod statistics;
 pub mod unprivileged;
+pub mod wake;
 pub mod web;

@@ -4,6 +4,7 @@
 //! flush. So the same code runs on a thread of its own beside the engine's ([`drive_beside`]), or in one thread with it ([`drive_within`]),
 //! as the papers' one-processor configuration does.
 
+pub mod churn;
 pub mod client;
 pub mod rpc;
 pub mod server;
@@ -14,12 +15,13 @@ use std::net::{Ipv4Addr, SocketAddr};
 
 use anyhow::{Context, bail};
 use serde::{Deserialize, Serialize};
-use sidecore_client::{Event, EventQueue, Lane, Ual, UalConfig};
+use sidecore_client::{Event, EventQueue, EvqId, Lane, Ual, UalConfig};
 use sidecore_engine::{Cidr, Device, Engine, EngineConfig, EngineControlHandle, IdlePolicy, Turn};
 use sidecore_nic::AnyNic;
 use sidecore_nic::tap::Tap;
 
 use crate::echo::tap::TapSpec;
+use crate::load::worker::{Counts, Window};
 
 /// Events that one step takes at most.
 const EVENTS: u32 = 256;
@@ -61,6 +63,21 @@ pub trait Waits {
     fn is_behind(&self) -> bool;
 }
 
+/// An application that loads another.
+pub trait Client: Application {
+    /// Whether it may begin.
+    fn is_connected(&self) -> bool;
+
+    /// Begins. What is answered inside the window is counted.
+    fn begin(&mut self, window: Window) -> anyhow::Result<()>;
+
+    /// Whether the window is over, and what was due in it is answered.
+    fn is_over(&self) -> bool;
+
+    /// What was counted.
+    fn counted(self) -> Counts;
+}
+
 /// Two applications in one thread.
 pub struct Both<A, B>(pub A, pub B);
 
@@ -98,10 +115,20 @@ impl Ends {
         })
     }
 
-    /// How many events may be answered now: take no more of them with [`Self::next`] before asking again. Where it is none, what waits in the
+    /// Names its queue.
+    pub fn queue_id(&self) -> EvqId {
+        self.queue.id()
+    }
+
+    /// Its queue, to wait at.
+    pub fn queue(&mut self) -> &mut EventQueue {
+        &mut self.queue
+    }
+
+    /// How many events may be answered now: take no more of them with [`Self::take`] before asking again. Where it is none, what waits in the
     /// queue is set aside, so that the engine goes on reading the lane.
     #[inline]
-    fn limit(&mut self) -> u32 {
+    pub fn limit(&mut self) -> u32 {
         let room = self.lane.free() / COMMANDS;
         if room == 0 {
             self.set_aside();
@@ -122,7 +149,7 @@ impl Ends {
 
     /// The next event, if there is one.
     #[inline]
-    fn next(&mut self) -> Option<Event> {
+    pub fn take(&mut self) -> Option<Event> {
         if self.aside.is_empty() {
             return self.queue.poll();
         }
@@ -130,7 +157,7 @@ impl Ends {
     }
 
     /// Whether events wait that were set aside.
-    fn is_behind(&self) -> bool {
+    pub fn is_behind(&self) -> bool {
         !self.aside.is_empty()
     }
 }
@@ -284,7 +311,7 @@ mod tests {
         let mut cookies = Vec::new();
         for _ in 0..100 {
             for _ in 0..ends.limit() {
-                cookies.extend(ends.next().map(|event| event.cookie));
+                cookies.extend(ends.take().map(|event| event.cookie));
             }
             engine.turn();
         }

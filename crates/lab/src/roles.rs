@@ -8,15 +8,18 @@ use std::io::{self, BufRead, Write};
 use std::net::SocketAddr;
 
 use anyhow::Context;
-use rustix::process::{Resource, getrlimit, setrlimit};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use serde::{Deserialize, Serialize};
 use sidecore_engine::EngineControlHandle;
 use sidecore_sys::{affinity, netns};
 
+use crate::bulk::{self, BulkConfig};
 use crate::echo::{self, Announcement, EchoConfig};
 use crate::load::{self, LoadConfig, LoadReport, Milestones};
+use crate::memory::{self, MemoryConfig, MemoryUse};
 use crate::native::rpc::{self, RpcConfig};
 use crate::pairs::{self, PairsConfig};
+use crate::wake::{self, WakeConfig};
 use crate::web::{self, WebConfig};
 
 /// What a role process is to be.
@@ -44,6 +47,12 @@ pub enum Role {
     Rpc(RpcConfig),
     /// Both ends on AF_UNIX sockets.
     Pairs(PairsConfig),
+    /// A server that takes what is sent.
+    Bulk(BulkConfig),
+    /// Probes of sleepers.
+    Wake(WakeConfig),
+    /// Idle connections.
+    Memory(MemoryConfig),
 }
 
 /// What a role says.
@@ -60,6 +69,8 @@ pub enum Message {
     Begun,
     /// The measured time has ended.
     Ended,
+    /// What idle connections cost.
+    Memory(MemoryUse),
     /// What came of a load.
     Report(Box<LoadReport>),
     /// It cannot go on; the process ends.
@@ -100,6 +111,15 @@ fn be(spec: &RoleSpec) -> anyhow::Result<()> {
             let report = pairs::run(config, &mut Speaker)?;
             say(&Message::Report(Box::new(report)))
         }
+        Role::Wake(config) => {
+            let report = wake::run(config, &mut Speaker)?;
+            say(&Message::Report(Box::new(report)))
+        }
+        Role::Memory(config) => say(&Message::Memory(memory::run(config)?)),
+        Role::Bulk(config) => {
+            let never = bulk::serve(config, &mut announce)?;
+            match never {}
+        }
         Role::Rpc(config) => {
             let report = rpc::run(config, &mut Speaker)?;
             say(&Message::Report(Box::new(report)))
@@ -117,9 +137,16 @@ fn be(spec: &RoleSpec) -> anyhow::Result<()> {
 
 /// Thousands of connections want as many descriptors as may be had.
 fn raise_descriptor_limit() {
-    let mut limit = getrlimit(Resource::Nofile);
-    limit.current = limit.maximum;
-    let _ = setrlimit(Resource::Nofile, limit);
+    // Root may have more than its shell says.
+    let most = std::fs::read_to_string("/proc/sys/fs/nr_open").ok();
+    let most = most.and_then(|text| text.trim().parse().ok());
+    let own = getrlimit(Resource::Nofile).maximum;
+    for limit in [most, own] {
+        let (current, maximum) = (limit, limit);
+        if limit.is_some() && setrlimit(Resource::Nofile, Rlimit { current, maximum }).is_ok() {
+            return;
+        }
+    }
 }
 
 fn say(message: &Message) -> anyhow::Result<()> {

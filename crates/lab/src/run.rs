@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use crate::accounting::{Books, Selection, Watch};
 use crate::interrupt;
 use crate::load::{LoadConfig, LoadReport};
+use crate::memory::MemoryUse;
 use crate::process::RoleProcess;
 use crate::profile::{Profile, Sampler};
 use crate::progress::Progress;
@@ -114,6 +115,9 @@ pub struct Run {
     pub client_core: usize,
     /// What the engine did, as it counts itself; none without one.
     pub engine: Option<EngineUse>,
+    /// What idle connections cost, where that was the question; then there is no load.
+    #[serde(default)]
+    pub memory: Option<MemoryUse>,
     /// Where the time went, of a run that was sampled; its other figures do not count.
     pub profile: Option<Profile>,
     /// Why it does not count, if so.

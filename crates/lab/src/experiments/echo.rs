@@ -175,6 +175,7 @@ fn plot(summaries: &[Summary], numbers: &[usize]) -> Plot {
         y: "µs per request".into(),
         groups: numbers.iter().map(|number| case_name(*number)).collect(),
         series,
+        logarithmic: false,
     }
 }
 

@@ -200,6 +200,7 @@ fn engine_arms<'a>(load: Load) -> Vec<Arm<'a>> {
                 shape,
                 connections: load.connections,
                 bytes: load.bytes,
+                churn: false,
                 arrivals: load.arrivals,
                 cores: [settings.server_core, settings.client_core],
                 warm_up: settings.warm_up,
@@ -299,12 +300,7 @@ fn ratios(report: &Report, loops: &[(usize, usize)]) -> Table {
 
 fn plots(summaries: &[Summary], loops: &[(usize, usize)]) -> Vec<Plot> {
     let cases: Vec<String> = loops.iter().map(|(c, b)| case(*c, *b)).collect();
-    let mut arms: Vec<&str> = Vec::new();
-    for summary in summaries {
-        if !arms.contains(&summary.arm.as_str()) {
-            arms.push(&summary.arm);
-        }
-    }
+    let arms: Vec<&str> = KERNEL.into_iter().chain(OTHERS).collect();
     let find = |case: &str, arm: &str| summaries.iter().find(|s| s.case == case && s.arm == arm);
     let rates = arms.iter().map(|arm| {
         let cases = cases.iter().enumerate();
@@ -328,6 +324,7 @@ fn plots(summaries: &[Summary], loops: &[(usize, usize)]) -> Vec<Plot> {
             y: "requests/s".into(),
             groups: cases.clone(),
             series: rates.collect(),
+            logarithmic: true,
         },
         Plot {
             title: "Latency at half of the kernel's best rate".into(),
@@ -335,6 +332,7 @@ fn plots(summaries: &[Summary], loops: &[(usize, usize)]) -> Vec<Plot> {
             y: "µs".into(),
             groups: ["p50", "p99", "p99.9"].map(str::to_owned).to_vec(),
             series: latencies.collect(),
+            logarithmic: true,
         },
     ]
 }

@@ -297,6 +297,7 @@ fn plot(summaries: &[Summary]) -> Plot {
         y: "µs per request".into(),
         groups: vec![SATURATION.into(), HALF.into()],
         series: arms.map(series).collect(),
+        logarithmic: false,
     }
 }
 

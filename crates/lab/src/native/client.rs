@@ -7,7 +7,7 @@ use std::time::Instant;
 use anyhow::{Context, bail};
 use sidecore_client::{COPY_MAX, Dti, Event, EventKind, Region, Status};
 
-use super::{Application, COMMANDS, Ends};
+use super::{Application, COMMANDS, Client, Ends};
 use crate::load::arrivals::{Arrivals, Schedule};
 use crate::load::latency::Recorder;
 use crate::load::worker::{Counts, MAX_PENDING, Window};
@@ -93,37 +93,10 @@ impl EchoClient {
         })
     }
 
-    /// Whether all connections are up.
-    pub fn is_connected(&self) -> bool {
-        self.connected == self.dtis.len()
-    }
-
     /// Asks as these arrivals say from now on, not in a closed loop.
     pub fn with(mut self, arrivals: Arrivals) -> Self {
         self.arrivals = arrivals;
         self
-    }
-
-    /// Begins: in a closed loop with a request on every connection. Answers inside the window are counted.
-    pub fn begin(&mut self, window: Window) -> anyhow::Result<()> {
-        self.start = window.start;
-        self.begin = window.begin.duration_since(window.start).as_nanos() as u64;
-        self.end = window.end.duration_since(window.start).as_nanos() as u64;
-        self.schedule = Schedule::new(self.arrivals);
-        if self.schedule.is_none() {
-            for number in 0..self.dtis.len() {
-                self.ask(self.dtis[number], 0)?;
-            }
-        }
-        self.ends.lane.flush();
-        Ok(())
-    }
-
-    /// Whether the window is over, and in an open loop all its requests are answered.
-    pub fn is_over(&self) -> bool {
-        let now = self.now();
-        let all_sent = self.schedule.as_ref().is_none_or(|s| s.due() >= self.end);
-        now >= self.end && (all_sent && self.owed == 0 || now >= self.end + GRACE)
     }
 
     #[inline]
@@ -158,20 +131,6 @@ impl EchoClient {
             }
         }
         Ok(any)
-    }
-
-    /// What was counted.
-    pub fn counted(self) -> Counts {
-        let bytes = self.completed * self.message.len() as u64;
-        Counts {
-            completed: self.completed,
-            bytes_in: bytes,
-            bytes_out: bytes,
-            latency: self.latency,
-            unanswered: self.owed,
-            dropped: self.dropped,
-            ..Counts::default()
-        }
     }
 
     #[inline]
@@ -242,13 +201,56 @@ impl EchoClient {
     }
 }
 
+impl Client for EchoClient {
+    /// Whether all connections are up.
+    fn is_connected(&self) -> bool {
+        self.connected == self.dtis.len()
+    }
+
+    /// Begins: in a closed loop with a request on every connection. Answers inside the window are counted.
+    fn begin(&mut self, window: Window) -> anyhow::Result<()> {
+        self.start = window.start;
+        self.begin = window.begin.duration_since(window.start).as_nanos() as u64;
+        self.end = window.end.duration_since(window.start).as_nanos() as u64;
+        self.schedule = Schedule::new(self.arrivals);
+        if self.schedule.is_none() {
+            for number in 0..self.dtis.len() {
+                self.ask(self.dtis[number], 0)?;
+            }
+        }
+        self.ends.lane.flush();
+        Ok(())
+    }
+
+    /// Whether the window is over, and in an open loop all its requests are answered.
+    fn is_over(&self) -> bool {
+        let now = self.now();
+        let all_sent = self.schedule.as_ref().is_none_or(|s| s.due() >= self.end);
+        now >= self.end && (all_sent && self.owed == 0 || now >= self.end + GRACE)
+    }
+
+    /// What was counted.
+    fn counted(self) -> Counts {
+        let bytes = self.completed * self.message.len() as u64;
+        Counts {
+            completed: self.completed,
+            bytes_in: bytes,
+            bytes_out: bytes,
+            latency: self.latency,
+            unanswered: self.owed,
+            dropped: self.dropped,
+            ..Counts::default()
+        }
+    }
+}
+
 impl Application for EchoClient {
     #[inline]
     fn step(&mut self) -> anyhow::Result<usize> {
         let mut taken = 0;
         let limit = self.ends.limit() as usize;
         while taken < limit {
-            let Some(event) = self.ends.next() else {
+            let Some(event) = self.ends.take() else {
                 break;
             };
             taken += 1;

@@ -106,7 +106,7 @@ impl Application for EchoServer {
         let mut taken = 0;
         let limit = self.ends.limit() as usize;
         while taken < limit {
-            let Some(event) = self.ends.next() else {
+            let Some(event) = self.ends.take() else {
                 break;
             };
             taken += 1;
