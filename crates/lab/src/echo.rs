@@ -75,6 +75,8 @@ pub struct KernelEcho {
     pub cores: Vec<usize>,
     /// Congestion control of its connections.
     pub congestion: Option<String>,
+    /// Never sleep (epoll only).
+    pub spin: bool,
 }
 
 /// The null responder.

@@ -6,6 +6,8 @@ pub mod demo;
 pub mod echo;
 pub mod idle;
 pub mod rpc;
+pub mod transfer;
+pub mod wake;
 pub mod web;
 
 use anyhow::bail;
@@ -31,8 +33,10 @@ pub const ALL: &[Experiment] = &[
     web::EXPERIMENT,
     echo::EXPERIMENT,
     rpc::EXPERIMENT,
+    transfer::EXPERIMENT,
     connections::EXPERIMENT,
     idle::EXPERIMENT,
+    wake::EXPERIMENT,
 ];
 
 /// The experiment of this name.

@@ -23,7 +23,7 @@ use serde::{Deserialize, Serialize};
 use arrivals::Arrivals;
 use churn::ChurnWorker;
 use latency::{Latency, Recorder};
-use protocol::{Echo, Http};
+use protocol::{Echo, Http, Upload};
 use ring::RingWorker;
 use sidecore_sys::affinity;
 use worker::{Counts, Orders, Window, Worker};
@@ -36,6 +36,8 @@ pub enum Ask {
     Echo(usize),
     /// The same, each on a connection of its own: opened, used once, closed. Closed loops only.
     Churn(usize),
+    /// Messages of so many bytes, each answered by one byte.
+    Upload(usize),
     /// `GET` of these paths in turn, over connections that stay.
     Http(Vec<String>),
 }
@@ -156,6 +158,12 @@ pub fn run(config: &LoadConfig, milestones: &mut dyn Milestones) -> anyhow::Resu
             config,
             milestones,
             |_, orders| Worker::connect(orders, Echo::new(*bytes)),
+            Worker::run,
+        ),
+        (Ask::Upload(bytes), Driver::Epoll) => run_workers(
+            config,
+            milestones,
+            |_, orders| Worker::connect(orders, Upload::new(*bytes)),
             Worker::run,
         ),
         (Ask::Http(paths), Driver::Epoll) => {

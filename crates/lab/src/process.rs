@@ -10,6 +10,7 @@ use anyhow::{Context, anyhow, bail};
 
 use crate::interrupt;
 use crate::load::LoadReport;
+use crate::memory::MemoryUse;
 use crate::roles::{ASK_ENGINE, EngineUse, Message, RoleSpec};
 
 /// How long a role may take to come up, all its connections included.
@@ -93,6 +94,14 @@ impl RoleProcess {
                 "{} said {other:?} instead of what its engine did",
                 self.name
             ),
+        }
+    }
+
+    /// Waits for what idle connections cost.
+    pub fn memory(&self, at_most: Duration) -> anyhow::Result<MemoryUse> {
+        match self.next(at_most)? {
+            Message::Memory(used) => Ok(used),
+            other => bail!("{} said {other:?} instead of what it costs", self.name),
         }
     }
 

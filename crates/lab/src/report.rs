@@ -187,12 +187,13 @@ impl Report {
     }
 }
 
-/// A figure with three significant digits, as people read them: 1.23, 12.3, 123, 12 300.
+/// A figure with three significant digits, as people read them: 1.23, 12.3, 123, 12.3 k, 1.23 M.
 pub fn figure(value: f64) -> String {
     if !value.is_finite() {
         return "–".into();
     }
     match value.abs() {
+        v if v >= 1_000_000.0 => format!("{:.2} M", value / 1e6),
         v if v >= 100_000.0 => format!("{:.0} k", value / 1000.0),
         v if v >= 10_000.0 => format!("{:.1} k", value / 1000.0),
         v if v >= 100.0 => format!("{value:.0}"),

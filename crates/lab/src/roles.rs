@@ -8,13 +8,18 @@ use std::io::{self, BufRead, Write};
 use std::net::SocketAddr;
 
 use anyhow::Context;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use serde::{Deserialize, Serialize};
 use sidecore_engine::EngineControlHandle;
 use sidecore_sys::{affinity, netns};
 
+use crate::bulk::{self, BulkConfig};
 use crate::echo::{self, Announcement, EchoConfig};
 use crate::load::{self, LoadConfig, LoadReport, Milestones};
+use crate::memory::{self, MemoryConfig, MemoryUse};
 use crate::native::rpc::{self, RpcConfig};
+use crate::pairs::{self, PairsConfig};
+use crate::wake::{self, WakeConfig};
 use crate::web::{self, WebConfig};
 
 /// What a role process is to be.
@@ -40,6 +45,14 @@ pub enum Role {
     Web(WebConfig),
     /// Both ends on Sidecore.
     Rpc(RpcConfig),
+    /// Both ends on AF_UNIX sockets.
+    Pairs(PairsConfig),
+    /// A server that takes what is sent.
+    Bulk(BulkConfig),
+    /// Probes of sleepers.
+    Wake(WakeConfig),
+    /// Idle connections.
+    Memory(MemoryConfig),
 }
 
 /// What a role says.
@@ -56,6 +69,8 @@ pub enum Message {
     Begun,
     /// The measured time has ended.
     Ended,
+    /// What idle connections cost.
+    Memory(MemoryUse),
     /// What came of a load.
     Report(Box<LoadReport>),
     /// It cannot go on; the process ends.
@@ -83,6 +98,7 @@ fn be(spec: &RoleSpec) -> anyhow::Result<()> {
     if let Some(name) = &spec.netns {
         netns::enter(netns::open_named(name)?)?;
     }
+    raise_descriptor_limit();
     if !spec.cores.is_empty() {
         affinity::set_cores(&spec.cores)?;
     }
@@ -90,6 +106,19 @@ fn be(spec: &RoleSpec) -> anyhow::Result<()> {
         Role::Load(config) => {
             let report = load::run(config, &mut Speaker)?;
             say(&Message::Report(Box::new(report)))
+        }
+        Role::Pairs(config) => {
+            let report = pairs::run(config, &mut Speaker)?;
+            say(&Message::Report(Box::new(report)))
+        }
+        Role::Wake(config) => {
+            let report = wake::run(config, &mut Speaker)?;
+            say(&Message::Report(Box::new(report)))
+        }
+        Role::Memory(config) => say(&Message::Memory(memory::run(config)?)),
+        Role::Bulk(config) => {
+            let never = bulk::serve(config, &mut announce)?;
+            match never {}
         }
         Role::Rpc(config) => {
             let report = rpc::run(config, &mut Speaker)?;
@@ -102,6 +131,20 @@ fn be(spec: &RoleSpec) -> anyhow::Result<()> {
         Role::Web(config) => {
             let never = web::serve(config, &mut announce)?;
             match never {}
+        }
+    }
+}
+
+/// Thousands of connections want as many descriptors as may be had.
+fn raise_descriptor_limit() {
+    // Root may have more than its shell says.
+    let most = std::fs::read_to_string("/proc/sys/fs/nr_open").ok();
+    let most = most.and_then(|text| text.trim().parse().ok());
+    let own = getrlimit(Resource::Nofile).maximum;
+    for limit in [most, own] {
+        let (current, maximum) = (limit, limit);
+        if limit.is_some() && setrlimit(Resource::Nofile, Rlimit { current, maximum }).is_ok() {
+            return;
         }
     }
 }

@@ -7,7 +7,9 @@ use serde::{Deserialize, Serialize};
 use crate::accounting::{Books, Selection, Watch};
 use crate::interrupt;
 use crate::load::{LoadConfig, LoadReport};
+use crate::memory::MemoryUse;
 use crate::process::RoleProcess;
+use crate::profile::{Profile, Sampler};
 use crate::progress::Progress;
 use crate::roles::{EngineUse, Role, RoleSpec};
 use crate::web::nginx::Nginx;
@@ -44,9 +46,21 @@ pub struct Settings {
     pub client_core: usize,
     /// Congestion control of all kernel connections.
     pub congestion: String,
+    /// Only the variants whose names contain one of these; empty: all.
+    pub only: Vec<String>,
+    /// After its rounds, every arm of some experiments runs once more under `perf`, if there is one, to tell receiving apart ([`crate::profile`]).
+    pub profile: bool,
+    /// This run is that one.
+    #[serde(skip)]
+    pub sampled: bool,
 }
 
 impl Settings {
+    /// Whether a variant of this name is to be run.
+    pub fn wants(&self, name: &str) -> bool {
+        self.only.is_empty() || self.only.iter().any(|part| name.contains(part.as_str()))
+    }
+
     /// Short or full runs on the first two processors (on one alone, both sides share it, and the figures say little).
     pub fn new(quick: bool) -> Self {
         let cores = sidecore_sys::affinity::allowed_cores().unwrap_or_default();
@@ -59,6 +73,9 @@ impl Settings {
             server_core,
             client_core: cores.get(1).copied().unwrap_or(server_core),
             congestion: "cubic".into(),
+            only: Vec::new(),
+            profile: !quick,
+            sampled: false,
         }
     }
 
@@ -102,8 +119,15 @@ pub struct Run {
     pub books: Books,
     /// Processors of the server's side.
     pub server_cores: Vec<usize>,
+    /// Processor of the client.
+    pub client_core: usize,
     /// What the engine did, as it counts itself; none without one.
     pub engine: Option<EngineUse>,
+    /// What idle connections cost, where that was the question; then there is no load.
+    #[serde(default)]
+    pub memory: Option<MemoryUse>,
+    /// Where the time went, of a run that was sampled; its other figures do not count.
+    pub profile: Option<Profile>,
     /// Why it does not count, if so.
     pub void: Option<String>,
 }
@@ -136,6 +160,16 @@ impl Run {
         busy * 1e6 / self.requests()
     }
 
+    /// Microseconds of all processors per request: client and server together.
+    pub fn total_us(&self) -> f64 {
+        self.books.busy * 1e6 / self.requests()
+    }
+
+    /// Microseconds of one processor per request.
+    pub fn busy_us(&self, core: usize) -> f64 {
+        self.books.busy_per_core.get(&core).copied().unwrap_or(0.0) * 1e6 / self.requests()
+    }
+
     /// Microseconds charged to the threads of a role per request.
     pub fn role_us(&self, role: &str) -> f64 {
         self.books.role(role) * 1e6 / self.requests()
@@ -165,13 +199,15 @@ pub fn measure_alone(settings: &Settings, role: &RoleSpec) -> anyhow::Result<Run
         anyhow::bail!("the load skipped an end of its measured time");
     };
     let books = watch.books(before, after);
-    Ok(Run {
+    let mut run = Run {
         void: books.void(),
         load,
         books,
         server_cores: vec![settings.server_core, settings.client_core],
         ..Run::default()
-    })
+    };
+    run.look_for_errors();
+    Ok(run)
 }
 
 /// A server that is up.
@@ -215,8 +251,15 @@ pub fn measure(
             .role(SERVER, Selection::Process(pid));
     }
     let mut looks = Vec::with_capacity(2);
+    let mut sampler = None;
+    let mut profile = None;
     let load = client.measure(settings.at_most(), &mut || {
         looks.push((server.engine_use()?, watch.snapshot()?));
+        if let Some(sampler) = sampler.take() {
+            profile = Some(Sampler::finish(sampler)?);
+        } else if settings.sampled {
+            sampler = Some(Sampler::start(settings.server_core, settings.client_core)?);
+        }
         Ok(())
     })?;
     let [before, after] = looks.as_slice() else {
@@ -229,7 +272,9 @@ pub fn measure(
         load,
         books,
         server_cores: vec![settings.server_core],
+        client_core: settings.client_core,
         engine: (after.0 != EngineUse::default()).then_some(engine),
+        profile,
         ..Run::default()
     };
     run.look_for_errors();
@@ -261,7 +306,7 @@ impl<'a> Arm<'a> {
 }
 
 /// Runs all arms round by round, forwards and backwards in turn, so that drift hits all alike. An arm that fails ends the experiment.
-/// Every run is returned, void ones too.
+/// Every run is returned, void and sampled ones too.
 pub fn interleave(
     settings: &Settings,
     case: &str,
@@ -270,43 +315,78 @@ pub fn interleave(
 ) -> anyhow::Result<Vec<Run>> {
     let mut runs = Vec::new();
     for round in 0..settings.rounds {
-        let mut order: Vec<usize> = (0..arms.len()).collect();
+        let mut order: Vec<usize> = (0..arms.len())
+            .filter(|index| settings.wants(&arms[*index].name))
+            .collect();
         if round % 2 == 1 {
             order.reverse();
         }
         for index in order {
             let arm = &mut arms[index];
-            for attempt in 0..=AGAIN {
-                interrupt::check()?;
-                progress.say(&format!(
-                    "{case}: {} (round {} of {})",
-                    arm.name,
-                    round + 1,
-                    settings.rounds
-                ));
-                let mut run = (arm.run)(settings)
-                    .map_err(|error| error.context(format!("{case}: {}", arm.name)))?;
-                run.arm.clone_from(&arm.name);
-                case.clone_into(&mut run.case);
-                run.round = round;
-                let void = run.void.clone();
-                runs.push(run);
-                match void {
-                    Some(why) if settings.quick => {
-                        progress.warn(&format!("{case}: {}: {why}", arm.name))
-                    }
-                    Some(why) if attempt < AGAIN => {
-                        progress.warn(&format!("{case}: {}: {why}; again", arm.name))
-                    }
-                    _ => break,
-                }
-                if settings.quick {
-                    break;
-                }
-            }
+            progress.say(&format!(
+                "{case}: {} (round {} of {})",
+                arm.name,
+                round + 1,
+                settings.rounds
+            ));
+            run_until_valid(settings, case, arm, round, progress, &mut runs)?;
         }
     }
     Ok(runs)
+}
+
+/// Runs every arm once more under `perf`, where there is one and it is wanted: what [`crate::profile`] tells goes into its summary.
+pub fn sample(
+    settings: &Settings,
+    case: &str,
+    arms: &mut [Arm<'_>],
+    progress: &Progress,
+) -> anyhow::Result<Vec<Run>> {
+    if !settings.profile || !Sampler::is_there() {
+        return Ok(Vec::new());
+    }
+    let sampled = Settings {
+        sampled: true,
+        ..settings.clone()
+    };
+    let mut runs = Vec::new();
+    for arm in arms.iter_mut().filter(|arm| settings.wants(&arm.name)) {
+        progress.say(&format!("{case}: {} (sampled)", arm.name));
+        let run = run_once(&sampled, case, arm, settings.rounds)?;
+        runs.extend(run.profile.is_some().then_some(run));
+    }
+    Ok(runs)
+}
+
+fn run_once(settings: &Settings, case: &str, arm: &mut Arm<'_>, round: u32) -> anyhow::Result<Run> {
+    interrupt::check()?;
+    let mut run =
+        (arm.run)(settings).map_err(|error| error.context(format!("{case}: {}", arm.name)))?;
+    run.arm.clone_from(&arm.name);
+    case.clone_into(&mut run.case);
+    run.round = round;
+    Ok(run)
+}
+
+/// Makes a run, and makes it again when it is void: in full runs, and not for ever.
+fn run_until_valid(
+    settings: &Settings,
+    case: &str,
+    arm: &mut Arm<'_>,
+    round: u32,
+    progress: &Progress,
+    runs: &mut Vec<Run>,
+) -> anyhow::Result<()> {
+    let most = if settings.quick { 0 } else { AGAIN };
+    for attempt in 0..=most {
+        let run = run_once(settings, case, arm, round)?;
+        let void = run.void.clone();
+        runs.push(run);
+        let Some(why) = void else { break };
+        let again = if attempt < most { "; again" } else { "" };
+        progress.warn(&format!("{case}: {}: {why}{again}", arm.name));
+    }
+    Ok(())
 }
 
 #[cfg(test)]

@@ -5,6 +5,8 @@ use std::io::{self, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::{AsRawFd, OwnedFd};
 
+use anyhow::bail;
+use rustix::event::Timespec;
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 
 use super::{Announcement, KernelEcho, listen};
@@ -17,7 +19,8 @@ pub fn serve(
     config: &KernelEcho,
     ready: &mut dyn FnMut(Announcement),
 ) -> anyhow::Result<Infallible> {
-    listen::serve_on_cores(config, ready, work)
+    let worker = if config.spin { spin } else { sleep };
+    listen::serve_on_cores(config, ready, worker)
 }
 
 struct Connection {
@@ -28,70 +31,102 @@ struct Connection {
 
 struct Worker {
     epoll: OwnedFd,
-    listener: TcpListener,
+    listener: Option<TcpListener>,
     /// By descriptor number.
     connections: Vec<Option<Connection>>,
+    open: usize,
     buffer: Vec<u8>,
 }
 
-fn work(listener: TcpListener) -> anyhow::Result<Infallible> {
-    let epoll = epoll::create(CreateFlags::CLOEXEC)?;
-    epoll::add(
-        &epoll,
-        &listener,
-        EventData::new_u64(LISTENER),
-        EventFlags::IN,
-    )?;
-    let mut worker = Worker {
-        epoll,
-        listener,
-        connections: Vec::new(),
-        buffer: vec![0; 256 * 1024],
-    };
-    let mut events = Vec::with_capacity(1024);
-    loop {
-        match epoll::wait(
-            &worker.epoll,
-            rustix::buffer::spare_capacity(&mut events),
-            None,
-        ) {
-            Ok(_) | Err(rustix::io::Errno::INTR) => {}
-            Err(error) => return Err(error.into()),
-        }
-        for event in events.drain(..) {
-            match event.data.u64() {
-                LISTENER => worker.accept()?,
-                number => worker.serve(number as usize),
-            }
-        }
+fn sleep(listener: TcpListener) -> anyhow::Result<Infallible> {
+    Worker::new(Some(listener))?.run(None)?;
+    bail!("the server ended")
+}
+
+fn spin(listener: TcpListener) -> anyhow::Result<Infallible> {
+    Worker::new(Some(listener))?.run(Some(&Timespec::default()))?;
+    bail!("the server ended")
+}
+
+/// Serves these connections, which must be non-blocking, until all have ended.
+pub fn serve_streams(streams: Vec<TcpStream>) -> anyhow::Result<()> {
+    let mut worker = Worker::new(None)?;
+    for stream in streams {
+        worker.adopt(stream)?;
     }
+    worker.run(None)
 }
 
 impl Worker {
+    fn new(listener: Option<TcpListener>) -> anyhow::Result<Self> {
+        let epoll = epoll::create(CreateFlags::CLOEXEC)?;
+        if let Some(listener) = &listener {
+            epoll::add(
+                &epoll,
+                listener,
+                EventData::new_u64(LISTENER),
+                EventFlags::IN,
+            )?;
+        }
+        Ok(Self {
+            epoll,
+            listener,
+            connections: Vec::new(),
+            open: 0,
+            buffer: vec![0; 256 * 1024],
+        })
+    }
+
+    /// Serves while there is a listener or a connection; `timeout`: of each wait (none: for ever).
+    fn run(&mut self, timeout: Option<&Timespec>) -> anyhow::Result<()> {
+        let mut events: Vec<epoll::Event> = Vec::with_capacity(1024);
+        while self.listener.is_some() || self.open > 0 {
+            let spare = rustix::buffer::spare_capacity(&mut events);
+            match epoll::wait(&self.epoll, spare, timeout) {
+                Ok(_) | Err(rustix::io::Errno::INTR) => {}
+                Err(error) => return Err(error.into()),
+            }
+            for event in events.drain(..) {
+                match event.data.u64() {
+                    LISTENER => self.accept()?,
+                    number => self.serve(number as usize),
+                }
+            }
+        }
+        Ok(())
+    }
+
     fn accept(&mut self) -> io::Result<()> {
-        loop {
-            let stream = match self.listener.accept() {
+        while let Some(listener) = &self.listener {
+            let stream = match listener.accept() {
                 Ok((stream, _)) => stream,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
                 Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => continue,
                 Err(error) => return Err(error),
             };
             stream.set_nonblocking(true)?;
-            let number = stream.as_raw_fd() as usize;
-            epoll::add(
-                &self.epoll,
-                &stream,
-                EventData::new_u64(number as u64),
-                EventFlags::IN,
-            )?;
-            if self.connections.len() <= number {
-                self.connections.resize_with(number + 1, || None);
-            }
-            self.connections[number] = Some(Connection {
-                stream,
-                unsent: Vec::new(),
-            });
+            self.adopt(stream)?;
         }
+        Ok(())
+    }
+
+    fn adopt(&mut self, stream: TcpStream) -> io::Result<()> {
+        let number = stream.as_raw_fd() as usize;
+        epoll::add(
+            &self.epoll,
+            &stream,
+            EventData::new_u64(number as u64),
+            EventFlags::IN,
+        )?;
+        if self.connections.len() <= number {
+            self.connections.resize_with(number + 1, || None);
+        }
+        self.connections[number] = Some(Connection {
+            stream,
+            unsent: Vec::new(),
+        });
+        self.open += 1;
+        Ok(())
     }
 
     /// Serves an event of a connection; a broken or ended connection is closed.
@@ -105,6 +140,7 @@ impl Worker {
         };
         if !matches!(goes_on, Ok(true)) {
             self.connections[number] = None;
+            self.open -= 1;
         }
     }
 }

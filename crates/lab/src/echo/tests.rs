@@ -18,6 +18,7 @@ fn kernel(cores: Vec<usize>) -> KernelEcho {
         listen: "127.0.0.1:0".parse().unwrap(),
         cores,
         congestion: Some("reno".to_owned()),
+        spin: false,
     }
 }
 
@@ -68,7 +69,16 @@ fn a_taken_address_is_an_error_that_names_it() {
         listen,
         cores: Vec::new(),
         congestion: None,
+        spin: false,
     };
     let error = serve(&EchoConfig::Epoll(config), &mut |_| ()).unwrap_err();
     assert!(error.to_string().contains(&listen.to_string()));
+}
+
+#[test]
+fn a_spinning_server_echoes() {
+    let mut config = kernel(Vec::new());
+    config.spin = true;
+    let address = start(EchoConfig::Epoll(config));
+    assert!(load(address, 64, 2).requests > 0);
 }

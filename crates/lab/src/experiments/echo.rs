@@ -9,7 +9,7 @@ use crate::load::{Ask, LoadConfig};
 use crate::native::Threads;
 use crate::progress::Progress;
 use crate::report::{Plot, Report, Series, Summary, summarise};
-use crate::run::{Arm, Settings, interleave};
+use crate::run::{Arm, Settings, interleave, sample};
 
 /// The experiment.
 pub const EXPERIMENT: Experiment = Experiment {
@@ -46,12 +46,9 @@ pub fn add_to(
     let mut runs = Vec::new();
     for number in connections {
         let mut arms = arms(&veth, &tap, *number);
-        runs.extend(interleave(
-            settings,
-            &case_name(*number),
-            &mut arms,
-            progress,
-        )?);
+        let case = case_name(*number);
+        runs.extend(interleave(settings, &case, &mut arms, progress)?);
+        runs.extend(sample(settings, &case, &mut arms, progress)?);
     }
     let summaries = summarise(&runs);
     for number in connections {
@@ -83,6 +80,7 @@ pub fn arms<'a>(veth: &'a VethGround, tap: &'a TapGround, connections: usize) ->
                 listen: (veth.address, 0).into(),
                 cores: vec![settings.server_core],
                 congestion: Some(settings.congestion.clone()),
+                spin: false,
             });
             let client = Some(veth.client.name());
             run_echo(
@@ -177,6 +175,7 @@ fn plot(summaries: &[Summary], numbers: &[usize]) -> Plot {
         y: "µs per request".into(),
         groups: numbers.iter().map(|number| case_name(*number)).collect(),
         series,
+        logarithmic: false,
     }
 }
 
@@ -184,7 +183,7 @@ fn plot(summaries: &[Summary], numbers: &[usize]) -> Plot {
 pub fn notes() -> Vec<String> {
     [
         "Server µs/request: all time that the server side's processor was busy, polling, interrupts and soft interrupts included, divided by requests. 'Application' and 'engine' are what the scheduler charged to their threads; 'useful' is what the engine counts as productive.",
-        "The client's TCP receive runs inside the server's write, on veth and on TAP alike, and is charged to the server (about 2 µs of each request). On veth the server's receive likewise runs inside the client's write and is charged to the client; over TAP the stack behind it does its own receive. So the comparison favours the kernel.",
+        "Peer's receive: the client's TCP receive runs inside the server's writes, on veth and on TAP alike, and is charged to the server. 'Without peer's receive' takes it away, as one more run under `perf` tells its share (no such column: not sampled; see --profile). Over veth the server's own receive likewise runs inside the client's writes and is charged to the client, while a stack behind a TAP does its own: 'with its own elsewhere' adds it. It is what the server's side costs, wherever it was done; the columns before it favour the kernel.",
         "Kernel servers are reached over a veth pair between two namespaces, the others over a TAP device; no receive steering. Closed loop: one request outstanding on each connection.",
     ]
     .map(str::to_owned)

@@ -5,16 +5,16 @@ use std::net::SocketAddr;
 use sidecore_engine::IdlePolicy;
 
 use super::Experiment;
-use super::common::{note_void, run_against, run_echo, table};
+use super::common::{note_void, ratio_cell, run_against, run_echo, table};
 use crate::echo::{EchoConfig, NullEcho};
 use crate::ground::{TapGround, VethGround};
 use crate::load::arrivals::Arrivals;
 use crate::load::{Ask, LoadConfig};
 use crate::native::Threads;
 use crate::progress::Progress;
-use crate::report::{Plot, Report, Series, Summary, Table, compare, figure, summarise};
+use crate::report::{Plot, Report, Series, Summary, Table, figure, summarise};
 use crate::roles::Role;
-use crate::run::{Arm, Run, Settings, interleave, measure};
+use crate::run::{Arm, Run, Settings, interleave, measure, sample};
 use crate::web::nginx::{self, Nginx};
 use crate::web::{Carrier, Site, WebConfig};
 
@@ -75,17 +75,16 @@ pub fn add_to(report: &mut Report, settings: &Settings, progress: &Progress) -> 
         site: Site::create(&[FILE])?,
     };
     stage.veth.congestion(&settings.congestion)?;
-    let mut runs = interleave(
-        settings,
-        SATURATION,
-        &mut stage.arms(Arrivals::Closed),
-        progress,
-    )?;
+    let mut arms = stage.arms(Arrivals::Closed);
+    let mut runs = interleave(settings, SATURATION, &mut arms, progress)?;
+    runs.extend(sample(settings, SATURATION, &mut arms, progress)?);
     let summaries = summarise(&runs);
     let best = best_kernel(&summaries);
     let rate = best.map_or(10_000.0, |summary| summary.rate.median / 2.0);
     let half = Arrivals::Poisson(rate, 1);
-    runs.extend(interleave(settings, HALF, &mut stage.arms(half), progress)?);
+    let mut arms = stage.arms(half);
+    runs.extend(interleave(settings, HALF, &mut arms, progress)?);
+    runs.extend(sample(settings, HALF, &mut arms, progress)?);
     let summaries = summarise(&runs);
     let saturation = format!("1 KiB files, {CONNECTIONS} connections, closed loop");
     let half = format!(
@@ -237,33 +236,37 @@ fn best_kernel(summaries: &[Summary]) -> Option<&Summary> {
         .max_by(|a, b| a.rate.median.total_cmp(&b.rate.median))
 }
 
-/// The engine against the kernel's best, pair by pair.
+/// The engine against the kernel's best, pair by pair. Without the peer's receive: ratios of medians, as shares come from one run of each.
 fn ratios(summaries: &[Summary], runs: &[Run]) -> Table {
     let best = best_kernel(summaries).map_or("", |summary| summary.arm.as_str());
     let title = format!("Against the kernel's best ({best}): ratios of pairs, with 95 % intervals");
-    let mut table = Table::new(
-        &title,
-        &[
-            "",
-            "requests/s",
-            "server CPU/request",
-            "the same at half load",
-            "p99 at half load",
-        ],
-    );
+    let find = |case: &str, arm: &str| summaries.iter().find(|s| s.case == case && s.arm == arm);
+    let without = |case: &str, arm: &str, value: fn(&Summary) -> Option<f64>| {
+        let (ours, theirs) = (value(find(case, arm)?)?, value(find(case, best)?)?);
+        Some(ours / theirs)
+    };
+    let sampled = without(SATURATION, ENGINE_ONE, Summary::without_peer_us).is_some();
+    let mut columns = vec!["", "requests/s", "server CPU/request"];
+    if sampled {
+        columns.extend(["without peer's receive", "with its own elsewhere"]);
+    }
+    columns.extend(["CPU at half load", "p99 at half load"]);
+    let mut table = Table::new(&title, &columns);
     for arm in [ENGINE_ONE, ENGINE_ADAPTIVE, ENGINE_TWO, FLOOR] {
-        let ratio = |case: &str, value: fn(&Run) -> f64| match compare(runs, case, arm, best, value)
-        {
-            Some(ratio) => format!("{:.2} ({:.2}–{:.2})", ratio.ratio, ratio.low, ratio.high),
+        let ratio = |case, value: fn(&Run) -> f64| ratio_cell(runs, case, arm, best, value);
+        let plain = |value| match without(SATURATION, arm, value) {
+            Some(ratio) => format!("{ratio:.2}"),
             None => "–".into(),
         };
-        table.rows.push(vec![
-            arm.into(),
-            ratio(SATURATION, |run| run.load.rate),
-            ratio(SATURATION, Run::server_us),
-            ratio(HALF, Run::server_us),
-            ratio(HALF, |run| run.load.latency.p99_us),
-        ]);
+        let mut row = vec![arm.into(), ratio(SATURATION, |run| run.load.rate)];
+        row.push(ratio(SATURATION, Run::server_us));
+        if sampled {
+            row.push(plain(Summary::without_peer_us));
+            row.push(plain(Summary::own_us));
+        }
+        row.push(ratio(HALF, Run::server_us));
+        row.push(ratio(HALF, |run| run.load.latency.p99_us));
+        table.rows.push(row);
     }
     table
 }
@@ -310,6 +313,7 @@ fn plot(summaries: &[Summary]) -> Plot {
         y: "µs per request".into(),
         groups: vec![SATURATION.into(), HALF.into()],
         series: arms.map(series).collect(),
+        logarithmic: false,
     }
 }
 

@@ -82,6 +82,39 @@ impl Protocol for Echo {
     }
 }
 
+/// Sends a long message and expects one byte back.
+pub struct Upload {
+    message: Vec<u8>,
+}
+
+impl Upload {
+    /// Messages of this many bytes (at least 1).
+    pub fn new(bytes: usize) -> Self {
+        Self {
+            message: vec![b'u'; bytes.max(1)],
+        }
+    }
+}
+
+impl Protocol for Upload {
+    type State = ();
+
+    fn next_request(&mut self, (): &mut ()) -> &[u8] {
+        &self.message
+    }
+
+    fn request<'a>(&'a self, (): &'a ()) -> &'a [u8] {
+        &self.message
+    }
+
+    fn receive(&mut self, (): &mut (), bytes: &[u8]) -> Result<Progress, ProtocolError> {
+        match bytes.len() {
+            1 => Ok(Progress::Complete { ok: true }),
+            _ => Err(ProtocolError::Unexpected),
+        }
+    }
+}
+
 /// `GET` with keep-alive; paths are taken in turn.
 pub struct Http {
     requests: Vec<Vec<u8>>,

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, bail};
 use sidecore_sys::uring::{Buffer, Completion, FileSlot, Operation, Ring, RingConfig};
 
-use super::worker::{Counts, Orders, Window, connect};
+use super::worker::{Counts, Orders, Window, open};
 
 /// Bytes of a buffer, and so of the largest message.
 const BUFFER: u32 = 4096;
@@ -42,16 +42,10 @@ impl RingWorker {
         if bytes > BUFFER as usize || bytes == 0 {
             bail!("the io_uring client sends messages of 1 to {BUFFER} bytes");
         }
-        let open = |number: usize| {
-            let target = orders.targets.get(number % orders.targets.len().max(1));
-            connect(
-                *target.context("no address to connect to")?,
-                orders.congestion.as_deref(),
-            )
-        };
+        let open = |number: usize| open(&orders, number);
         let sockets = (0..orders.connections)
             .map(open)
-            .collect::<Result<_, _>>()?;
+            .collect::<anyhow::Result<_>>()?;
         let message = (0..bytes).map(|i| (i % 251) as u8).collect();
         Ok(Self {
             orders,

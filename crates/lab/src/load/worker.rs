@@ -20,7 +20,7 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 const GRACE: Duration = Duration::from_secs(2);
 
 /// Requests that may wait for one connection of an open loop; more are counted as dropped.
-const MAX_PENDING: usize = 4096;
+pub(crate) const MAX_PENDING: usize = 4096;
 
 /// Bytes read with one call.
 const READ_BYTES: usize = 256 * 1024;
@@ -98,7 +98,7 @@ pub struct Worker<P: Protocol> {
 }
 
 /// Connects, without waiting longer than a few seconds.
-pub fn connect(target: SocketAddr, congestion: Option<&str>) -> anyhow::Result<TcpStream> {
+fn connect(target: SocketAddr, congestion: Option<&str>) -> anyhow::Result<TcpStream> {
     let stream = TcpStream::connect_timeout(&target, CONNECT_TIMEOUT)
         .with_context(|| format!("cannot connect to {target}"))?;
     stream.set_nodelay(true)?;
@@ -110,15 +110,46 @@ pub fn connect(target: SocketAddr, congestion: Option<&str>) -> anyhow::Result<T
     Ok(stream)
 }
 
+/// The connection of this number.
+pub(super) fn open(orders: &Orders, number: usize) -> anyhow::Result<TcpStream> {
+    let target = orders.targets.get(number % orders.targets.len().max(1));
+    connect(
+        *target.context("no address to connect to")?,
+        orders.congestion.as_deref(),
+    )
+}
+
+fn watch(epoll: &OwnedFd, stream: &TcpStream, number: usize) -> anyhow::Result<()> {
+    let data = epoll::EventData::new_u64(number as u64);
+    Ok(epoll::add(epoll, stream, data, epoll::EventFlags::IN)?)
+}
+
 impl<P: Protocol> Worker<P> {
     /// Opens all connections, one after the other.
     pub fn connect(orders: Orders, protocol: P) -> anyhow::Result<Self> {
+        let open = |number: usize| open(&orders, number);
+        let streams = (0..orders.connections)
+            .map(open)
+            .collect::<anyhow::Result<_>>()?;
+        Self::over(orders, protocol, streams)
+    }
+
+    /// Over connections that are up already; they must be non-blocking.
+    pub fn over(orders: Orders, protocol: P, streams: Vec<TcpStream>) -> anyhow::Result<Self> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).context("epoll")?;
-        if orders.targets.is_empty() {
-            bail!("no address to connect to");
+        let mut connections = Vec::with_capacity(streams.len());
+        for (number, stream) in streams.into_iter().enumerate() {
+            watch(&epoll, &stream, number)?;
+            connections.push(Connection {
+                stream,
+                state: P::State::default(),
+                asked: None,
+                unsent: 0,
+                pending: VecDeque::new(),
+            });
         }
-        let mut worker = Self {
-            connections: Vec::with_capacity(orders.connections),
+        Ok(Self {
+            connections,
             orders,
             protocol,
             epoll,
@@ -128,30 +159,7 @@ impl<P: Protocol> Worker<P> {
             begin: 0,
             end: 0,
             owed: 0,
-        };
-        for number in 0..worker.orders.connections {
-            let stream = worker.open(number)?;
-            let pending = match worker.orders.arrivals {
-                Arrivals::Closed => VecDeque::new(),
-                _ => VecDeque::with_capacity(64),
-            };
-            worker.connections.push(Connection {
-                stream,
-                state: P::State::default(),
-                asked: None,
-                unsent: 0,
-                pending,
-            });
-        }
-        Ok(worker)
-    }
-
-    fn open(&self, number: usize) -> anyhow::Result<TcpStream> {
-        let target = self.orders.targets[number % self.orders.targets.len()];
-        let stream = connect(target, self.orders.congestion.as_deref())?;
-        let data = epoll::EventData::new_u64(number as u64);
-        epoll::add(&self.epoll, &stream, data, epoll::EventFlags::IN)?;
-        Ok(stream)
+        })
     }
 
     /// Runs warm-up and window, and returns what was counted.
@@ -380,7 +388,8 @@ impl<P: Protocol> Worker<P> {
         if self.counts.reconnects > 100 + 2 * self.connections.len() as u64 {
             bail!("the server closes connections again and again");
         }
-        let stream = self.open(number)?;
+        let stream = open(&self.orders, number)?;
+        watch(&self.epoll, &stream, number)?;
         let asked = self.connections[number].asked.take();
         self.connections[number].stream = stream;
         self.connections[number].state = P::State::default();

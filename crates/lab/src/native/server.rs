@@ -106,7 +106,7 @@ impl Application for EchoServer {
         let mut taken = 0;
         let limit = self.ends.limit() as usize;
         while taken < limit {
-            let Some(event) = self.ends.queue.poll() else {
+            let Some(event) = self.ends.take() else {
                 break;
             };
             taken += 1;
@@ -122,5 +122,9 @@ impl Application for EchoServer {
 impl Waits for EchoServer {
     fn queue(&mut self) -> &mut EventQueue {
         &mut self.ends.queue
+    }
+
+    fn is_behind(&self) -> bool {
+        self.ends.is_behind()
     }
 }

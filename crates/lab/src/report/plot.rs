@@ -4,10 +4,13 @@ use anyhow::anyhow;
 use plotters::prelude::*;
 use serde::{Deserialize, Serialize};
 
-const SIZE: (u32, u32) = (900, 480);
+const SIZE: (u32, u32) = (1080, 480);
 
-/// Told apart by people who see few colours, too (the palette of Okabe and Ito).
-const COLOURS: [RGBColor; 8] = [
+/// Width of the legend to the right.
+const LEGEND: u32 = 300;
+
+/// Told apart by people who see few colours, too (the palette of Okabe and Ito, and darker ones of the same hues).
+const COLOURS: [RGBColor; 12] = [
     RGBColor(0, 114, 178),
     RGBColor(230, 159, 0),
     RGBColor(0, 158, 115),
@@ -16,6 +19,10 @@ const COLOURS: [RGBColor; 8] = [
     RGBColor(86, 180, 233),
     RGBColor(240, 228, 66),
     RGBColor(80, 80, 80),
+    RGBColor(0, 60, 100),
+    RGBColor(120, 80, 0),
+    RGBColor(0, 85, 60),
+    RGBColor(170, 170, 170),
 ];
 
 /// A plot.
@@ -31,6 +38,9 @@ pub struct Plot {
     pub groups: Vec<String>,
     /// What is drawn.
     pub series: Vec<Series>,
+    /// Equal factors are equal heights: for values that differ by orders of magnitude.
+    #[serde(default)]
+    pub logarithmic: bool,
 }
 
 /// Points of one name.
@@ -51,34 +61,79 @@ impl Plot {
         Ok(text)
     }
 
-    fn end(&self, of: fn(&(f64, f64)) -> f64) -> f64 {
+    fn most(&self, of: fn(&(f64, f64)) -> f64) -> f64 {
         let points = self.series.iter().flat_map(|series| &series.points);
-        let most = points
-            .map(of)
-            .filter(|value| value.is_finite())
-            .fold(0.0, f64::max);
+        let most = points.map(of).filter(|value| value.is_finite());
+        most.fold(0.0, f64::max)
+    }
+
+    /// Where an axis from 0 on ends.
+    fn end(&self, of: fn(&(f64, f64)) -> f64) -> f64 {
+        let most = self.most(of);
         if most > 0.0 { most * 1.08 } else { 1.0 }
+    }
+
+    /// Bottom and top, as they are drawn.
+    fn heights(&self) -> (f64, f64) {
+        if !self.logarithmic {
+            return (0.0, self.end(|point| point.1));
+        }
+        let points = self.series.iter().flat_map(|series| &series.points);
+        let positive = points.map(|point| point.1).filter(|value| *value > 0.0);
+        let least = positive.fold(f64::INFINITY, f64::min);
+        if !least.is_finite() {
+            return (0.0, 1.0);
+        }
+        let top = self.most(|point| point.1).log10().ceil();
+        let bottom = least.log10().floor();
+        (bottom, top.max(bottom + 1.0))
+    }
+
+    /// At what height a value is drawn.
+    fn height(&self, value: f64) -> f64 {
+        match self.logarithmic {
+            true if value > 0.0 => value.log10(),
+            true => f64::MIN,
+            false => value,
+        }
+    }
+
+    /// What stands at a height.
+    fn label(&self, height: f64) -> String {
+        match self.logarithmic {
+            // Only powers of ten.
+            true if height.fract().abs() > 1e-6 => String::new(),
+            true => super::figure(10f64.powf(height)),
+            false => super::figure(height),
+        }
     }
 
     fn draw(&self, text: &mut String) -> Result<(), Box<dyn std::error::Error>> {
         let root = SVGBackend::with_string(text, SIZE).into_drawing_area();
         root.fill(&WHITE)?;
+        let (area, legend) = root.split_horizontally(SIZE.0 - LEGEND);
         let right = match self.groups.len() {
             0 => self.end(|point| point.0),
             groups => groups as f64,
         };
-        let mut chart = ChartBuilder::on(&root)
+        let (bottom, top) = self.heights();
+        let mut chart = ChartBuilder::on(&area)
             .caption(&self.title, ("sans-serif", 20))
             .margin(12)
             .x_label_area_size(44)
             .y_label_area_size(70)
-            .build_cartesian_2d(0.0..right, 0.0..self.end(|point| point.1))?;
+            .build_cartesian_2d(0.0..right, bottom..top)?;
         let group_name = |x: &f64| self.group_name(*x);
         let number = |value: &f64| super::figure(*value);
+        let height = |value: &f64| self.label(*value);
         let mut mesh = chart.configure_mesh();
         mesh.x_desc(&self.x)
             .y_desc(&self.y)
-            .y_label_formatter(&number);
+            .max_light_lines(0)
+            .y_label_formatter(&height);
+        if self.logarithmic {
+            mesh.y_labels((top - bottom) as usize + 1);
+        }
         match self.groups.is_empty() {
             true => mesh.x_label_formatter(&number).draw()?,
             false => mesh
@@ -89,32 +144,38 @@ impl Plot {
         }
         for (number, series) in self.series.iter().enumerate() {
             let colour = COLOURS[number % COLOURS.len()];
-            let legend = move |(x, y): (i32, i32)| {
-                Rectangle::new([(x, y - 5), (x + 12, y + 5)], colour.filled())
-            };
+            let points = series.points.iter();
+            let points = points.map(|(x, y)| (*x, self.height(*y).max(bottom)));
             if self.groups.is_empty() {
-                let line = LineSeries::new(series.points.iter().copied(), colour.stroke_width(2));
-                chart.draw_series(line)?.label(&series.name).legend(legend);
-                let dots = series
-                    .points
-                    .iter()
-                    .map(|point| Circle::new(*point, 3, colour.filled()));
+                let points: Vec<(f64, f64)> = points.collect();
+                let dots = points.iter().map(|p| Circle::new(*p, 3, colour.filled()));
                 chart.draw_series(dots)?;
+                chart.draw_series(LineSeries::new(points, colour.stroke_width(2)))?;
             } else {
-                let bars = series
-                    .points
-                    .iter()
-                    .map(|point| self.bar(number, *point, colour));
-                chart.draw_series(bars)?.label(&series.name).legend(legend);
+                let bars = points.map(|point| self.bar(number, point, bottom, colour));
+                chart.draw_series(bars)?;
             }
         }
-        chart
-            .configure_series_labels()
-            .position(SeriesLabelPosition::UpperRight)
-            .background_style(WHITE.mix(0.85))
-            .border_style(BLACK.mix(0.3))
-            .draw()?;
+        self.draw_legend(&legend)?;
         root.present()?;
+        Ok(())
+    }
+
+    /// Names and colours in a column of their own: nothing that is drawn lies beneath.
+    fn draw_legend<B: DrawingBackend>(
+        &self,
+        area: &DrawingArea<B, plotters::coord::Shift>,
+    ) -> Result<(), DrawingAreaErrorKind<B::ErrorType>> {
+        for (number, series) in self.series.iter().enumerate() {
+            let colour = COLOURS[number % COLOURS.len()];
+            let y = 52 + 20 * number as i32;
+            area.draw(&Rectangle::new([(4, y), (16, y + 10)], colour.filled()))?;
+            area.draw(&Text::new(
+                series.name.clone(),
+                (22, y),
+                ("sans-serif", 12).into_font(),
+            ))?;
+        }
         Ok(())
     }
 
@@ -129,10 +190,12 @@ impl Plot {
         &self,
         number: usize,
         (group, value): (f64, f64),
+        bottom: f64,
         colour: RGBColor,
     ) -> Rectangle<(f64, f64)> {
         let width = 0.8 / self.series.len() as f64;
         let left = group + 0.1 + width * number as f64;
-        Rectangle::new([(left, 0.0), (left + width * 0.92, value)], colour.filled())
+        let right = left + width * 0.92;
+        Rectangle::new([(left, bottom), (right, value)], colour.filled())
     }
 }

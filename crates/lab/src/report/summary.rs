@@ -20,12 +20,18 @@ pub struct Summary {
     pub rate: Spread,
     /// Microseconds of the server side's processors per request, everything included.
     pub server_us: Spread,
-    /// Of these: charged to the application's threads.
+    /// Microseconds of all processors per request.
+    pub total_us: Spread,
+    /// Of the server side's: charged to the application's threads.
     pub application_us: f64,
     /// Of these: charged to the engine's threads.
     pub engine_us: f64,
     /// Of these: useful work of the engine by its own count.
     pub productive_us: Option<f64>,
+    /// Of the server side's time: the client's receive, which the kernel does inside the server's sends. None without a sampled run.
+    pub peer_receive_us: Option<f64>,
+    /// The server's receive, which the kernel does inside the client's sends: part of the client's time (over veth).
+    pub receive_elsewhere_us: Option<f64>,
     /// Median latency, microseconds.
     pub p50_us: Spread,
     /// 99th percentile, microseconds.
@@ -34,12 +40,22 @@ pub struct Summary {
     pub p999_us: Spread,
 }
 
+impl Summary {
+    /// Microseconds of the server side per request, less the client's receive. None without a sampled run.
+    pub fn without_peer_us(&self) -> Option<f64> {
+        Some(self.server_us.median - self.peer_receive_us?)
+    }
+
+    /// The same with what the client's side did for the server: its receive, over veth. None without a sampled run.
+    pub fn own_us(&self) -> Option<f64> {
+        Some(self.without_peer_us()? + self.receive_elsewhere_us?)
+    }
+}
+
 /// Runs that count: the valid ones; if there are none (a noisy machine, a quick look), all.
 fn counted<'a>(runs: &'a [Run], case: &str, arm: &str) -> (Vec<&'a Run>, usize) {
-    let all: Vec<&Run> = runs
-        .iter()
-        .filter(|run| run.case == case && run.arm == arm)
-        .collect();
+    let is_one = |run: &&Run| run.case == case && run.arm == arm && run.profile.is_none();
+    let all: Vec<&Run> = runs.iter().filter(is_one).collect();
     let valid: Vec<&Run> = all
         .iter()
         .copied()
@@ -69,6 +85,10 @@ fn summary(runs: &[Run], case: &str, arm: &str) -> Summary {
     let spread = |value: &dyn Fn(&Run) -> f64| {
         Spread::of(counted.iter().map(|run| value(run))).unwrap_or_default()
     };
+    let of_arm = |run: &&Run| run.case == case && run.arm == arm;
+    let profile = runs.iter().filter(of_arm).find_map(|run| run.profile);
+    let client_us = spread(&|run| run.busy_us(run.client_core));
+    let server_us = spread(&Run::server_us);
     let productive = Spread::of(counted.iter().filter_map(|run| run.productive_us()));
     Summary {
         case: case.to_owned(),
@@ -76,7 +96,11 @@ fn summary(runs: &[Run], case: &str, arm: &str) -> Summary {
         runs: counted.len(),
         void,
         rate: spread(&|run| run.load.rate),
-        server_us: spread(&Run::server_us),
+        server_us,
+        total_us: spread(&Run::total_us),
+        peer_receive_us: profile.map(|profile| profile.server.receive_share() * server_us.median),
+        receive_elsewhere_us: profile
+            .map(|profile| profile.client.receive_share() * client_us.median),
         application_us: spread(&|run| run.role_us(SERVER)).median,
         engine_us: spread(&|run| run.role_us(ENGINE)).median,
         productive_us: productive.map(|spread| spread.median),

@@ -5,6 +5,7 @@ use super::*;
 fn settings(quick: bool, rounds: u32) -> Settings {
     Settings {
         rounds,
+        profile: false,
         ..Settings::new(quick)
     }
 }

@@ -303,3 +303,35 @@ fn encrypted_files_differ_each_time_and_can_be_read_with_the_key() {
     let etag = field(&head, "ETag").unwrap().to_owned();
     assert_eq!(f.status(GET, &format!("If-None-Match: {etag}\r\n")), "304");
 }
+
+proptest::proptest! {
+    #[test]
+    fn whatever_comes_is_answered_or_waited_for(
+        cuts in proptest::collection::vec((0usize..400, proptest::prelude::any::<u8>()), 0..6),
+        end in 0usize..400,
+    ) {
+        let mut f = fixture(0);
+        let mut input = "GET /index.html?x HTTP/1.1\r\nHost: x\r\nRange: bytes=0-1,4-\r\n\r\n\
+            HEAD /%61/../empty HTTP/1.1\r\nHost: x\r\nIf-None-Match: \"a\", *\r\n\r\n\
+            GET http://x/none HTTP/1.0\r\nConnection: keep-alive\r\nIf-Range: \"a\"\r\n\r\n\
+            GET / HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\n\r\nabc"
+            .as_bytes()
+            .to_vec();
+        for (at, byte) in cuts {
+            let at = at % input.len();
+            input[at] = byte;
+        }
+        input.truncate(end);
+        let peer = "192.0.2.1:1".parse().unwrap();
+        let served = f.site.serve(&peer, &input, &mut f.plan);
+        proptest::prop_assert!(served.consumed <= input.len());
+        proptest::prop_assert_eq!(served.requests == 0, f.plan.is_empty());
+        let sent = f.sent();
+        proptest::prop_assert_eq!(sent.len() as u64, f.plan.remaining());
+        let answers = sent.windows(9).filter(|w| w == b"HTTP/1.1 ").count();
+        proptest::prop_assert_eq!(answers, served.requests as usize);
+        if served.next == Next::Read {
+            proptest::prop_assert!(input.len() - served.consumed < f.site.max_head());
+        }
+    }
+}
