@@ -113,7 +113,7 @@ impl Engine {
             return Turn::Stopped;
         }
         if found > 0 {
-            self.idle.was_productive();
+            self.idle.was_productive(now);
             Turn::Productive
         } else {
             Turn::Idle
@@ -138,6 +138,9 @@ impl Engine {
     }
 
     fn receive(&mut self, now: Instant, watch: &mut Stopwatch) -> usize {
+        if self.idle.holds_back(now) {
+            return 0;
+        }
         let mut frames = 0;
         for _ in 0..self.budgets.receive_bursts {
             let taken = self.nic.receive(&mut self.burst);
@@ -171,6 +174,7 @@ impl Engine {
             frames += taken;
             watch.lap(Bin::Receive);
         }
+        self.idle.received(now, frames);
         self.counters.frames_in += frames as u64;
         frames
     }
@@ -418,7 +422,9 @@ impl Engine {
                 continue;
             };
             if !ual.touched.is_empty() {
-                ual.wake_touched();
+                if ual.wake_touched() {
+                    self.idle.has_woken();
+                }
                 woke += 1;
             }
         }

@@ -4,10 +4,11 @@
 //! is in `sidecore_abi::control`). The engine then waits for the device, the UALs' wake sockets, the agent's, or the next timer.
 
 mod moderation;
+mod spin;
 
 use std::num::NonZeroU64;
 use std::os::fd::{AsFd, OwnedFd};
-use std::time::{Duration, Instant as SystemInstant};
+use std::time::Duration;
 
 use rustix::event::epoll;
 use sidecore_nic::{AnyNic, Nic};
@@ -18,6 +19,7 @@ use crate::config::{EngineConfig, IdlePolicy};
 use crate::engine::Engine;
 use crate::mailbox::Inbox;
 use moderation::Moderation;
+use spin::Spin;
 
 /// How late a nap may end, in nanoseconds. By default the kernel gathers timers within 50 µs, which doubles a nap.
 const TIMER_SLACK: NonZeroU64 = NonZeroU64::new(1_000).expect("not zero");
@@ -25,11 +27,12 @@ const TIMER_SLACK: NonZeroU64 = NonZeroU64::new(1_000).expect("not zero");
 /// State of the idle policy.
 pub(crate) struct Idle {
     policy: IdlePolicy,
-    spin: Duration,
-    since: Option<SystemInstant>,
+    spin: Spin,
     moderation: Moderation,
     /// Timers of this thread are exact ([`TIMER_SLACK`]).
     exact: bool,
+    /// An application was woken, which may be waiting for this core.
+    has_woken: bool,
     epoll: OwnedFd,
 }
 
@@ -38,10 +41,10 @@ impl Idle {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         let idle = Self {
             policy: config.idle,
-            spin: config.spin,
-            since: None,
+            spin: Spin::new(config.spin.as_nanos() as u64),
             moderation: Moderation::new(config.nap),
             exact: false,
+            has_woken: false,
             epoll,
         };
         if let Some(fd) = nic.sleep_fd() {
@@ -60,6 +63,23 @@ impl Idle {
         )?)
     }
 
+    /// Whether the device is not to be looked at yet.
+    #[inline]
+    pub(crate) fn holds_back(&self, now: Instant) -> bool {
+        self.moderation.holds_back(now.as_nanos())
+    }
+
+    /// A turn took so many frames from the device.
+    #[inline]
+    pub(crate) fn received(&mut self, now: Instant, frames: usize) {
+        self.moderation.received(now.as_nanos(), frames);
+    }
+
+    /// An application was woken: before the engine naps it is let run, and its answers are sent.
+    pub(crate) fn has_woken(&mut self) {
+        self.has_woken = true;
+    }
+
     /// A UAL's wake socket ends sleeps from now on.
     pub(crate) fn watch(&self, sleeper: &Sleeper) {
         if let Err(error) = self.add(sleeper.as_fd()) {
@@ -72,16 +92,10 @@ impl Idle {
         let _ = epoll::delete(&self.epoll, sleeper.as_fd());
     }
 
-    /// Something was done: the spinning begins anew when that ends.
+    /// Something was done.
     #[inline]
-    pub(crate) fn was_productive(&mut self) {
-        self.since = None;
-    }
-
-    /// Whether it has been idle for long enough.
-    fn is_tired(&mut self) -> bool {
-        let since = *self.since.get_or_insert_with(SystemInstant::now);
-        since.elapsed() >= self.spin
+    pub(crate) fn was_productive(&mut self, now: Instant) {
+        self.spin.end_gap(now.as_nanos());
     }
 
     fn wait(&self, timeout: Option<Duration>) {
@@ -108,9 +122,13 @@ impl Engine {
         }
         let now = self.clock.nanos();
         if let Some(nap) = self.idle.moderation.nap(now, self.counters.frames_in) {
+            self.idle.spin.forget_gap();
+            if std::mem::take(&mut self.idle.has_woken) {
+                return rustix::thread::sched_yield();
+            }
             return self.nap(Instant::from_nanos(now), nap);
         }
-        if !self.idle.is_tired() {
+        if self.idle.spin.goes_on(now) {
             return std::hint::spin_loop();
         }
         let begun = sidecore_sys::clock::cycles();
@@ -121,7 +139,6 @@ impl Engine {
         }
         self.nic.awake();
         self.end_sleep();
-        self.idle.was_productive();
         self.counters.sleep_cycles += sidecore_sys::clock::cycles().wrapping_sub(begun);
     }
 
