@@ -16,6 +16,8 @@ pub enum NicError {
         /// What was refused.
         what: String,
     },
+    /// This user may not open `/dev/net/tun`, whatever its rights in a namespace of its own.
+    TunDenied,
     /// There is no `/dev/net/tun`.
     NoTun(io::Error),
     /// The kernel lacks something that the chosen mode needs.
@@ -55,6 +57,9 @@ impl fmt::Display for NicError {
             Self::Permission { what } => write!(
                 f,
                 "{what}: permission denied: run as root, in a user namespace (unshare -Urn), or after setcap cap_net_admin+ep"
+            ),
+            Self::TunDenied => f.write_str(
+                "/dev/net/tun: permission denied: let this user open it (chmod 666 /dev/net/tun, as most systems have it), or run as root",
             ),
             Self::NoTun(source) => write!(
                 f,

@@ -111,6 +111,11 @@ pub(super) fn open(config: &TapConfig) -> Result<(OwnedFd, Device), NicError> {
     Ok((fd, device))
 }
 
+fn may_open_tun() -> bool {
+    use rustix::fs::{Access, access};
+    access("/dev/net/tun", Access::READ_OK | Access::WRITE_OK).is_ok()
+}
+
 /// A step of making the device: what an error means depends on it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Step {
@@ -124,6 +129,7 @@ impl Step {
         use io::ErrorKind::{InvalidInput, NotFound, PermissionDenied, ResourceBusy};
         let name = &config.name;
         match (self, source.kind()) {
+            (Self::Open, PermissionDenied) if !may_open_tun() => NicError::TunDenied,
             (_, PermissionDenied) => NicError::Permission {
                 what: format!("making TAP device {name}"),
             },
