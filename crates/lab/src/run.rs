@@ -66,7 +66,7 @@ impl Settings {
             server_core,
             client_core: cores.get(1).copied().unwrap_or(server_core),
             congestion: "cubic".into(),
-            profile: !quick,
+            profile: true,
             sampled: false,
         }
     }
@@ -342,8 +342,14 @@ pub fn sample(
     let mut runs = Vec::new();
     for arm in arms {
         progress.say(&format!("{case}: {} (sampled)", arm.name));
-        let run = run_once(&sampled, case, arm, settings.rounds)?;
-        runs.extend(run.profile.is_some().then_some(run));
+        match run_once(&sampled, case, arm, settings.rounds) {
+            Ok(run) => runs.extend(run.profile.is_some().then_some(run)),
+            Err(error) => {
+                interrupt::check()?;
+                progress.warn(&format!("nothing was sampled: {error:#}"));
+                return Ok(Vec::new());
+            }
+        }
     }
     Ok(runs)
 }

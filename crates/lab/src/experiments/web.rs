@@ -81,7 +81,9 @@ pub fn add_to(report: &mut Report, settings: &Settings, progress: &Progress) -> 
     let half = Arrivals::Poisson(rate, 1);
     let mut arms = stage.arms(half);
     runs.extend(interleave(settings, HALF, &mut arms, progress)?);
-    runs.extend(sample(settings, HALF, &mut arms, progress)?);
+    if !settings.quick {
+        runs.extend(sample(settings, HALF, &mut arms, progress)?);
+    }
     let summaries = summarise(&runs);
     let saturation = format!("1 KiB files, {CONNECTIONS} connections, closed loop");
     let half = format!(
