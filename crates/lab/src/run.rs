@@ -379,8 +379,12 @@ fn run_until_valid(
         let void = run.void.clone();
         runs.push(run);
         let Some(why) = void else { break };
-        let again = if attempt < most { "; again" } else { "" };
-        progress.warn(&format!("{case}: {}: {why}{again}", arm.name));
+        let what = format!("{case}: {}: {why}", arm.name);
+        match settings.quick {
+            true => progress.warn_once(&what),
+            false if attempt < most => progress.warn(&format!("{what}; again")),
+            false => progress.warn(&what),
+        }
     }
     Ok(())
 }
