@@ -223,9 +223,10 @@ mod tests {
         std::thread::spawn(move || serve(&config, &mut |it| sender.send(it.address).unwrap()));
         let address = addresses.recv().unwrap();
         let mut load = LoadConfig::closed(address, Ask::Upload(100_000), 2);
-        load.measure = std::time::Duration::from_millis(200);
-        let report = crate::load::run(&load, &mut Unwatched).unwrap();
-        assert!(report.requests > 0);
+        let report = crate::load::answered(|measure| {
+            load.measure = measure;
+            crate::load::run(&load, &mut Unwatched).unwrap()
+        });
         assert_eq!((report.failed, report.reconnects), (0, 0));
     }
 }

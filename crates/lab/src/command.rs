@@ -69,9 +69,9 @@ pub struct RunOptions {
     /// Congestion control of kernel connections
     #[arg(long, value_name = "NAME")]
     pub congestion: Option<String>,
-    /// Sample one more run of each variant with perf, also in a first look
+    /// Do not sample one more run of each variant with perf, where that tells the client's receive apart
     #[arg(long)]
-    pub profile: bool,
+    pub no_profile: bool,
     /// Print the report as one JSON document
     #[arg(long)]
     pub json: bool,
@@ -110,7 +110,7 @@ impl RunOptions {
         if let Some(name) = &self.congestion {
             settings.congestion.clone_from(name);
         }
-        settings.profile |= self.profile;
+        settings.profile &= !self.no_profile;
         settings
     }
 }

@@ -5,12 +5,13 @@
 
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::ops::Range;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use rustix::event::epoll;
 use serde::{Deserialize, Serialize};
-use sidecore_client::{EventKind, Status, Ual, UalConfig};
+use sidecore_client::{Dti, EventKind, EventQueue, Lane, Status, Ual, UalConfig};
 use sidecore_engine::{Device, Engine, EngineConfig, IdlePolicy, Policy};
 
 use crate::native::{HERE, engine_config, within};
@@ -155,38 +156,9 @@ fn engine(connections: usize) -> anyhow::Result<impl Sized> {
     let listener = lane.create_stream(&queue, &queue)?;
     lane.bind(listener, (Ipv4Addr::UNSPECIFIED, PORT).into(), 0)?;
     lane.listen(listener, 4096, 0)?;
-    let mut made = 0;
-    while made < connections {
-        let batch = BATCH.min(connections - made);
-        for number in made..made + batch {
-            let child = lane.create_stream(&queue, &queue)?;
-            lane.accept(listener, child, 0)?;
-            let dti = lane.create_stream(&queue, &queue)?;
-            lane.connect(dti, (address(number), PORT).into(), 0)?;
-        }
-        lane.flush();
-        let last = Instant::now() + LATE;
-        let mut events = 0;
-        while events < 2 * batch {
-            engine.turn();
-            while let Some(event) = queue.poll() {
-                match event.kind {
-                    _ if event.status != Status::Ok => {
-                        bail!(
-                            "{:?} after {made} connections: {:?}",
-                            event.kind,
-                            event.status
-                        )
-                    }
-                    EventKind::Connected | EventKind::Accepted => events += 1,
-                    _ => {}
-                }
-            }
-            if Instant::now() > last {
-                bail!("connections after the first {made} do not come up");
-            }
-        }
-        made += batch;
+    for made in (0..connections).step_by(BATCH) {
+        let numbers = made..connections.min(made + BATCH);
+        connect(&mut engine, &mut lane, &mut queue, listener, numbers)?;
     }
     // What was put off is done: delayed acknowledgements, buffers of the handshake.
     let last = Instant::now() + Duration::from_millis(300);
@@ -194,6 +166,44 @@ fn engine(connections: usize) -> anyhow::Result<impl Sized> {
         engine.turn();
     }
     Ok((engine, control, ual, lane, queue))
+}
+
+/// Makes the connections of these numbers, and waits until they are up.
+fn connect(
+    engine: &mut Engine,
+    lane: &mut Lane,
+    queue: &mut EventQueue,
+    listener: Dti,
+    numbers: Range<usize>,
+) -> anyhow::Result<()> {
+    let first = numbers.start;
+    let wanted = 2 * numbers.len();
+    for number in numbers {
+        let child = lane.create_stream(&*queue, &*queue)?;
+        lane.accept(listener, child, 0)?;
+        let dti = lane.create_stream(&*queue, &*queue)?;
+        lane.connect(dti, (address(number), PORT).into(), 0)?;
+    }
+    lane.flush();
+    let last = Instant::now() + LATE;
+    let mut up = 0;
+    while up < wanted {
+        engine.turn();
+        while let Some(event) = queue.poll() {
+            if event.status != Status::Ok {
+                let (kind, status) = (event.kind, event.status);
+                bail!("{kind:?} after {first} connections: {status:?}");
+            }
+            up += usize::from(matches!(
+                event.kind,
+                EventKind::Connected | EventKind::Accepted
+            ));
+        }
+        if Instant::now() > last {
+            bail!("connections after the first {first} do not come up");
+        }
+    }
+    Ok(())
 }
 
 #[cfg(test)]

@@ -1,5 +1,6 @@
 //! What is told while an experiment runs: to a terminal one line that changes, to a file nothing but warnings.
 
+use std::cell::Cell;
 use std::io::{IsTerminal, Write, stderr};
 
 /// Tells, on standard error.
@@ -7,6 +8,7 @@ use std::io::{IsTerminal, Write, stderr};
 pub struct Progress {
     terminal: bool,
     silent: bool,
+    warned: Cell<bool>,
 }
 
 impl Progress {
@@ -15,6 +17,7 @@ impl Progress {
         Self {
             terminal: stderr().is_terminal(),
             silent: false,
+            warned: Cell::new(false),
         }
     }
 
@@ -23,6 +26,7 @@ impl Progress {
         Self {
             terminal: false,
             silent: true,
+            warned: Cell::new(false),
         }
     }
 
@@ -46,6 +50,15 @@ impl Progress {
         if !self.silent {
             self.clear();
             let _ = writeln!(stderr(), "warning: {what}");
+        }
+    }
+
+    /// What is odd and may be so again and again: only its first time.
+    pub fn warn_once(&self, what: &str) {
+        if !self.warned.replace(true) {
+            self.warn(&format!(
+                "{what} (more of this is told in the report alone)"
+            ));
         }
     }
 

@@ -32,6 +32,9 @@ pub struct Report {
     pub machine: Machine,
     /// How.
     pub settings: Option<Settings>,
+    /// What it comes to, in a sentence or two; stands before all figures.
+    #[serde(default)]
+    pub findings: Vec<String>,
     /// What a reader must know to judge the figures.
     pub notes: Vec<String>,
     /// Figures for people, in order.
@@ -139,6 +142,20 @@ impl Report {
                 settings.congestion
             );
         }
+        let void = self.runs.iter().filter(|run| run.void.is_some()).count();
+        if 2 * void > self.runs.len() {
+            let _ = writeln!(
+                text,
+                "\n**Most runs ({void} of {}) are void, mostly because other programs kept this machine busy: the figures say little.**",
+                self.runs.len()
+            );
+        }
+        if !self.findings.is_empty() {
+            text.push('\n');
+        }
+        for finding in &self.findings {
+            let _ = writeln!(text, "{finding}");
+        }
         for table in &self.tables {
             let _ = write!(text, "\n{}", table.markdown());
         }
@@ -148,11 +165,10 @@ impl Report {
         for note in &self.notes {
             let _ = writeln!(text, "- {note}");
         }
-        let void = self.runs.iter().filter(|run| run.void.is_some()).count();
         if void > 0 {
             let _ = writeln!(
                 text,
-                "- {void} of {} runs were void (their reasons are in the JSON document)",
+                "- {void} of {} runs were void (the JSON document says why: --json, or --out DIR)",
                 self.runs.len()
             );
         }

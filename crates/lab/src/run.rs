@@ -74,7 +74,7 @@ impl Settings {
             client_core: cores.get(1).copied().unwrap_or(server_core),
             congestion: "cubic".into(),
             only: Vec::new(),
-            profile: !quick,
+            profile: true,
             sampled: false,
         }
     }
@@ -352,8 +352,14 @@ pub fn sample(
     let mut runs = Vec::new();
     for arm in arms.iter_mut().filter(|arm| settings.wants(&arm.name)) {
         progress.say(&format!("{case}: {} (sampled)", arm.name));
-        let run = run_once(&sampled, case, arm, settings.rounds)?;
-        runs.extend(run.profile.is_some().then_some(run));
+        match run_once(&sampled, case, arm, settings.rounds) {
+            Ok(run) => runs.extend(run.profile.is_some().then_some(run)),
+            Err(error) => {
+                interrupt::check()?;
+                progress.warn(&format!("nothing was sampled: {error:#}"));
+                return Ok(Vec::new());
+            }
+        }
     }
     Ok(runs)
 }
@@ -383,8 +389,12 @@ fn run_until_valid(
         let void = run.void.clone();
         runs.push(run);
         let Some(why) = void else { break };
-        let again = if attempt < most { "; again" } else { "" };
-        progress.warn(&format!("{case}: {}: {why}{again}", arm.name));
+        let what = format!("{case}: {}: {why}", arm.name);
+        match settings.quick {
+            true => progress.warn_once(&what),
+            false if attempt < most => progress.warn(&format!("{what}; again")),
+            false => progress.warn(&what),
+        }
     }
     Ok(())
 }

@@ -183,7 +183,7 @@ fn plot(summaries: &[Summary], numbers: &[usize]) -> Plot {
 pub fn notes() -> Vec<String> {
     [
         "Server µs/request: all time that the server side's processor was busy, polling, interrupts and soft interrupts included, divided by requests. 'Application' and 'engine' are what the scheduler charged to their threads; 'useful' is what the engine counts as productive.",
-        "Peer's receive: the client's TCP receive runs inside the server's writes, on veth and on TAP alike, and is charged to the server. 'Without peer's receive' takes it away, as one more run under `perf` tells its share (no such column: not sampled; see --profile). Over veth the server's own receive likewise runs inside the client's writes and is charged to the client, while a stack behind a TAP does its own: 'with its own elsewhere' adds it. It is what the server's side costs, wherever it was done; the columns before it favour the kernel.",
+        "Peer's receive: the client's TCP receive runs inside the server's writes, on veth and on TAP alike, and is charged to the server. 'Without peer's receive' takes it away, as one more run under `perf` tells its share (no such column: not sampled). Over veth the server's own receive likewise runs inside the client's writes and is charged to the client, while a stack behind a TAP does its own: 'with its own elsewhere' adds it. It is what the server's side costs, wherever it was done; the columns before it favour the kernel.",
         "Kernel servers are reached over a veth pair between two namespaces, the others over a TAP device; no receive steering. Closed loop: one request outstanding on each connection.",
     ]
     .map(str::to_owned)

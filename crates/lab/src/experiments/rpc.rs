@@ -109,6 +109,7 @@ fn run(settings: &Settings, progress: &Progress) -> anyhow::Result<Report> {
     report.tables.push(table(&title, HALF, &report.summaries));
     let ratios = ratios(&report, loops);
     report.tables.push(ratios);
+    report.findings.extend(finding(&report));
     report.plots = plots(&report.summaries, loops);
     report.notes = notes();
     note_void(&report.summaries, &mut report.notes);
@@ -296,6 +297,22 @@ fn ratios(report: &Report, loops: &[(usize, usize)]) -> Table {
         table.rows.push(row);
     }
     table
+}
+
+/// What it comes to.
+fn finding(report: &Report) -> Option<String> {
+    let case = case(CONNECTIONS, BYTES);
+    let peak = best(&report.summaries, &case, &KERNEL, |s| -s.rate.median)?;
+    let ratio = |arm: &str| {
+        let rate = |run: &Run| run.load.rate;
+        ratio_cell(&report.runs, &case, arm, &peak.arm, rate)
+    };
+    Some(format!(
+        "In short: with {case}, {} times the requests a second of the kernel's best ({}) on one processor, {} times on both.",
+        ratio(ONE),
+        peak.arm,
+        ratio(DOUBLE)
+    ))
 }
 
 fn plots(summaries: &[Summary], loops: &[(usize, usize)]) -> Vec<Plot> {

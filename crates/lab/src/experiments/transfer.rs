@@ -87,6 +87,7 @@ fn run(settings: &Settings, progress: &Progress) -> anyhow::Result<Report> {
             report.tables.push(table);
         }
     }
+    report.findings.extend(finding(&report.runs));
     report.plots = vec![
         plot("Download", down, sizes, &report.summaries),
         plot("Upload", up, sizes, &report.summaries),
@@ -205,6 +206,17 @@ fn table(case: &str, best: &str, bytes: usize, report: &Report) -> Table {
         table.rows.push(row);
     }
     table
+}
+
+/// What it comes to.
+fn finding(runs: &[Run]) -> Option<String> {
+    let (size, _) = SIZES.last()?;
+    let ratio = |case: &str, best| ratio_cell(runs, case, ENGINE_ONE, best, Run::server_us);
+    Some(format!(
+        "In short, server CPU a byte with engine and server in one thread, {size} a transfer: {} of sendfile's for downloads, {} of read's for uploads.",
+        ratio(&down(size), SENDFILE),
+        ratio(&up(size), READ)
+    ))
 }
 
 fn plot(

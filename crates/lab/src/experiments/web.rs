@@ -84,7 +84,9 @@ pub fn add_to(report: &mut Report, settings: &Settings, progress: &Progress) -> 
     let half = Arrivals::Poisson(rate, 1);
     let mut arms = stage.arms(half);
     runs.extend(interleave(settings, HALF, &mut arms, progress)?);
-    runs.extend(sample(settings, HALF, &mut arms, progress)?);
+    if !settings.quick {
+        runs.extend(sample(settings, HALF, &mut arms, progress)?);
+    }
     let summaries = summarise(&runs);
     let saturation = format!("1 KiB files, {CONNECTIONS} connections, closed loop");
     let half = format!(
@@ -95,6 +97,7 @@ pub fn add_to(report: &mut Report, settings: &Settings, progress: &Progress) -> 
         .tables
         .push(table(&saturation, SATURATION, &summaries));
     report.tables.push(table(&half, HALF, &summaries));
+    report.findings.extend(finding(&summaries, &runs));
     report.tables.push(ratios(&summaries, &runs));
     report.plots.push(plot(&summaries));
     report.notes.extend(notes());
@@ -269,6 +272,17 @@ fn ratios(summaries: &[Summary], runs: &[Run]) -> Table {
         table.rows.push(row);
     }
     table
+}
+
+/// What it comes to.
+fn finding(summaries: &[Summary], runs: &[Run]) -> Option<String> {
+    let best = &best_kernel(summaries)?.arm;
+    let ratio = |value: fn(&Run) -> f64| ratio_cell(runs, SATURATION, ENGINE_ONE, best, value);
+    Some(format!(
+        "In short: for 1 KiB files, engine and web server in one thread took {} of the server CPU a request that the kernel's best ({best}) took, and answered {} times as many requests a second.",
+        ratio(Run::server_us),
+        ratio(|run| run.load.rate)
+    ))
 }
 
 /// What the engine did for a request at saturation, by its own counters.

@@ -9,7 +9,7 @@
 //! |---|---|---|---|
 //! | [`epoll`] | edge-triggered epoll, `recv` | `send`, `sendmsg` | heap: head and content together |
 //! | [`sendfile`] | the same loop | `send` with `MSG_MORE`, then `sendfile` | open files |
-//! | [`io_uring`] | multishot accept and receive into provided buffers | one `send` each, or zero-copy | registered memory: head and content together |
+//! | [`io_uring`] | multishot accept and receive into provided buffers | one `send` each | memory that the kernel shares while it sends: head and content together |
 //! | [`sidecore`] | received events of the engine | one extent each | a registered region: head and content together |
 
 pub mod epoll;
