@@ -7,6 +7,7 @@ pub mod nginx;
 use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use anyhow::{Context, bail};
 use serde::{Deserialize, Serialize};
@@ -142,6 +143,8 @@ fn serve_beside(
     let engine = Engine::spawn(engine)?;
     let server = Server::start(Config {
         socket,
+        // The engine has the same processor: polling for its answer would keep it from giving one.
+        spin: Duration::ZERO,
         ..userver(config, listen, Io::Sidecore)
     })?;
     ready(Announcement::of_engine(server.address(), engine.control()));
