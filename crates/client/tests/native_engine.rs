@@ -297,6 +297,55 @@ fn refusals_name_the_command() {
     engine.stop();
 }
 
+/// Options with a value other than their default, in the ABI's units.
+const OPTIONS: [(Opt, u64); 10] = [
+    (Opt::NoDelay, 1),
+    (Opt::Cork, 1),
+    (Opt::QuickAck, 1),
+    (Opt::Keepalive, 1),
+    (Opt::KeepaliveIdle, 90_000_000),
+    (Opt::KeepaliveInterval, 5_000_000),
+    (Opt::KeepaliveProbes, 4),
+    (Opt::UserTimeout, 7_000_000),
+    (Opt::ReceiveBuffer, 300_000),
+    (Opt::Linger, 2_000_000),
+];
+
+#[test]
+fn options_are_answered_as_they_were_set() {
+    let engine = start();
+    let mut end = End::new(&engine);
+    let (client, _) = end.pair();
+    let queue = end.queue.id();
+    let fresh = end.lane.create_stream(queue, queue).unwrap();
+    for dti in [client, fresh] {
+        let get = |end: &mut End, option, cookie| {
+            end.lane.get_option(dti, option, cookie).unwrap();
+            let answer = end.expect(dti, EventKind::Completion);
+            assert_eq!((answer.cookie, answer.status), (cookie, Status::Ok));
+            answer.body[0]
+        };
+        assert_eq!(get(&mut end, Opt::Keepalive, 1), 0);
+        assert_eq!(get(&mut end, Opt::Linger, 2), u64::MAX);
+        // Its times alone do not switch keepalive on.
+        end.lane
+            .set_option(dti, Opt::KeepaliveIdle, 90_000_000, 0, 0)
+            .unwrap();
+        assert_eq!(get(&mut end, Opt::Keepalive, 3), 0);
+        assert_eq!(get(&mut end, Opt::KeepaliveIdle, 4), 90_000_000);
+        for (option, value) in OPTIONS {
+            end.lane.set_option(dti, option, value, 0, 0).unwrap();
+            assert_eq!(get(&mut end, option, 6), value, "{option:?}");
+        }
+        end.lane
+            .set_option(dti, Opt::KeepaliveIdle, 0, 0, 7)
+            .unwrap();
+        let refused = end.find(dti, EventKind::Completion);
+        assert_eq!((refused.cookie, refused.status), (7, Status::Invalid));
+    }
+    engine.stop();
+}
+
 #[test]
 fn regions_come_and_go() {
     let engine = start();

@@ -3,7 +3,7 @@
 use core::time::Duration;
 
 use crate::Connection;
-use crate::config::Keepalive;
+use crate::config::{Algorithm, Keepalive};
 use crate::connection::delayed_ack_ms;
 use crate::flags::Flags;
 use crate::time::Instant;
@@ -60,6 +60,41 @@ impl Connection {
     /// acknowledged at once.
     pub fn set_delayed_ack(&mut self, delay: Duration) {
         self.delayed_ack_ms = delayed_ack_ms(delay);
+    }
+
+    /// As last set: [`Connection::set_no_delay`].
+    pub fn no_delay(&self) -> bool {
+        self.flags.any(Flags::NO_DELAY)
+    }
+
+    /// As last set: [`Connection::set_cork`].
+    pub fn cork(&self) -> bool {
+        self.flags.any(Flags::CORK)
+    }
+
+    /// As last set: [`Connection::set_delayed_ack`].
+    pub fn delayed_ack(&self) -> Duration {
+        Duration::from_millis(self.delayed_ack_ms.into())
+    }
+
+    /// As last set: [`Connection::set_keepalive`].
+    pub fn keepalive(&self) -> Option<Keepalive> {
+        let settings = &self.cold.settings;
+        (settings.keepalive_probes > 0).then(|| Keepalive {
+            idle: Duration::from_millis(settings.keepalive_idle_ms.into()),
+            interval: Duration::from_millis(settings.keepalive_interval_ms.into()),
+            probes: settings.keepalive_probes,
+        })
+    }
+
+    /// How long sent data may stay unacknowledged before the connection is given up.
+    pub fn user_timeout(&self) -> Duration {
+        Duration::from_millis(self.cold.settings.user_timeout_ms.into())
+    }
+
+    /// The congestion controller.
+    pub fn algorithm(&self) -> Algorithm {
+        self.cold.controller.algorithm()
     }
 
     /// Ends the stream after what was written: FIN (RFC 9293 section 3.10.4). Receiving goes on. Idempotent.

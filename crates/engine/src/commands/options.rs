@@ -1,12 +1,13 @@
 //! Options of a DTI.
 
 use std::net::SocketAddr;
+use std::num::NonZeroU32;
 use std::time::Duration;
 
 use sidecore_abi::command::Opt;
 use sidecore_abi::{Address, Command, Status};
 use sidecore_stack::SocketOption;
-use sidecore_tcp::{Algorithm, Keepalive};
+use sidecore_tcp::{Algorithm, Config, Connection, Keepalive};
 
 use super::{Context, Done, slot};
 use crate::dti::{Dti, Role, flag};
@@ -31,17 +32,17 @@ pub(super) fn set(cx: &mut Context<'_>, command: &Command) -> Done {
             return Done::Quiet;
         }
         Opt::Linger => {
-            if value == 0 {
-                dti.flags |= flag::RESET_ON_CLOSE;
-            } else {
-                dti.flags &= !flag::RESET_ON_CLOSE;
-            }
+            set_linger(dti, value);
             return Done::Quiet;
         }
         _ => {}
     }
     let conn = dti.conn();
-    let Some(option) = stack_option(dti, option, value) else {
+    let on = match conn.and_then(|conn| cx.stack.connection(conn)) {
+        Some(tcp) => tcp.keepalive().is_some(),
+        None => remembered_keepalive(dti),
+    };
+    let Some(option) = stack_option(dti, option, value, on) else {
         return Status::Invalid.into();
     };
     let Some(conn) = conn else {
@@ -52,6 +53,23 @@ pub(super) fn set(cx: &mut Context<'_>, command: &Command) -> Done {
     } else {
         Status::WrongState.into()
     }
+}
+
+/// The value is the ABI's: microseconds, 0 for a reset, all ones for none.
+fn set_linger(dti: &mut Dti, value: u64) {
+    dti.flags &= !flag::RESET_ON_CLOSE;
+    dti.linger_ms = None;
+    match value {
+        0 => dti.flags |= flag::RESET_ON_CLOSE,
+        u64::MAX => {}
+        micros => dti.linger_ms = NonZeroU32::new(micros.div_ceil(1000).min(1 << 30) as u32),
+    }
+}
+
+/// Whether keepalive is on for the connection that is to come.
+fn remembered_keepalive(dti: &Dti) -> bool {
+    let on = |option: &SocketOption| matches!(option, SocketOption::Keepalive(Some(_)));
+    dti.options.iter().any(on)
 }
 
 /// Keeps an option for the connection that is to come: this DTI's own, or those of a listener's children.
@@ -67,22 +85,25 @@ fn remember(dti: &mut Dti, option: SocketOption) -> Done {
     Done::Quiet
 }
 
-fn stack_option(dti: &mut Dti, option: Opt, value: u64) -> Option<SocketOption> {
-    let micros = Duration::from_micros(value.min(u64::from(u32::MAX) * 1_000_000));
-    let mut keepalive = |change: &dyn Fn(&mut Keepalive)| {
+/// The stack's name for an option. `on`: keepalive is on; its times alone do not switch it on.
+fn stack_option(dti: &mut Dti, option: Opt, value: u64, on: bool) -> Option<SocketOption> {
+    let micros = Duration::from_micros(value.min(u64::from(u32::MAX) * 1000));
+    let mut keepalive = |on: bool, change: &dyn Fn(&mut Keepalive)| {
         let settings = dti.keepalive.get_or_insert_default();
         change(settings);
-        SocketOption::Keepalive(Some(**settings))
+        SocketOption::Keepalive(on.then_some(**settings))
     };
     Some(match option {
         Opt::NoDelay => SocketOption::NoDelay(value != 0),
         Opt::Cork => SocketOption::Cork(value != 0),
         Opt::QuickAck => SocketOption::QuickAck(value != 0),
-        Opt::Keepalive if value == 0 => SocketOption::Keepalive(None),
-        Opt::Keepalive => keepalive(&|_| {}),
-        Opt::KeepaliveIdle => keepalive(&|k| k.idle = micros),
-        Opt::KeepaliveInterval => keepalive(&|k| k.interval = micros),
-        Opt::KeepaliveProbes => keepalive(&|k| k.probes = value.min(127) as u8),
+        Opt::Keepalive => keepalive(value != 0, &|_| {}),
+        Opt::KeepaliveIdle | Opt::KeepaliveInterval | Opt::KeepaliveProbes if value == 0 => {
+            return None;
+        }
+        Opt::KeepaliveIdle => keepalive(on, &|k| k.idle = micros),
+        Opt::KeepaliveInterval => keepalive(on, &|k| k.interval = micros),
+        Opt::KeepaliveProbes => keepalive(on, &|k| k.probes = value.min(127) as u8),
         Opt::UserTimeout => SocketOption::UserTimeout((value != 0).then_some(micros)),
         Opt::Congestion => SocketOption::Congestion(match value {
             0 => Algorithm::NewReno,
@@ -91,6 +112,84 @@ fn stack_option(dti: &mut Dti, option: Opt, value: u64) -> Option<SocketOption> 
         }),
         Opt::ReceiveBuffer | Opt::Linger | Opt::LocalAddress | Opt::PeerAddress => return None,
     })
+}
+
+fn number(value: u64) -> Done {
+    Done::Answer([value, 0, 0, 0, 0])
+}
+
+fn micros(time: Duration) -> u64 {
+    time.as_micros() as u64
+}
+
+fn controller(algorithm: Algorithm) -> u64 {
+    match algorithm {
+        Algorithm::NewReno => 0,
+        Algorithm::Cubic => 1,
+    }
+}
+
+/// One of the keepalive options, by what is set, on or not.
+fn keepalive_value(dti: &Dti, option: Opt, on: Option<Keepalive>) -> u64 {
+    let set = || dti.keepalive.as_deref().copied().unwrap_or_default();
+    let settings = on.unwrap_or_else(set);
+    match option {
+        Opt::KeepaliveIdle => micros(settings.idle),
+        Opt::KeepaliveInterval => micros(settings.interval),
+        Opt::KeepaliveProbes => settings.probes.into(),
+        _ => on.is_some().into(),
+    }
+}
+
+/// The value of an option that the connection keeps.
+fn of_connection(tcp: &Connection, dti: &Dti, option: Opt) -> u64 {
+    match option {
+        Opt::NoDelay => tcp.no_delay().into(),
+        Opt::Cork => tcp.cork().into(),
+        Opt::QuickAck => tcp.delayed_ack().is_zero().into(),
+        Opt::UserTimeout => micros(tcp.user_timeout()),
+        Opt::Congestion => controller(tcp.algorithm()),
+        _ => keepalive_value(dti, option, tcp.keepalive()),
+    }
+}
+
+/// The value that a connection of this DTI would begin with.
+fn remembered(dti: &Dti, option: Opt, default: &Config) -> u64 {
+    let find = |of: fn(&SocketOption) -> Option<u64>| dti.options.iter().find_map(of);
+    match option {
+        Opt::NoDelay => find(|o| match o {
+            SocketOption::NoDelay(on) => Some((*on).into()),
+            _ => None,
+        })
+        .unwrap_or(default.no_delay.into()),
+        Opt::Cork => find(|o| match o {
+            SocketOption::Cork(on) => Some((*on).into()),
+            _ => None,
+        })
+        .unwrap_or(0),
+        Opt::QuickAck => find(|o| match o {
+            SocketOption::QuickAck(on) => Some((*on).into()),
+            _ => None,
+        })
+        .unwrap_or(default.delayed_ack.is_zero().into()),
+        Opt::UserTimeout => find(|o| match o {
+            SocketOption::UserTimeout(time) => Some(time.map_or(0, micros)),
+            _ => None,
+        })
+        .unwrap_or(default.user_timeout.map_or(0, micros)),
+        Opt::Congestion => find(|o| match o {
+            SocketOption::Congestion(algorithm) => Some(controller(*algorithm)),
+            _ => None,
+        })
+        .unwrap_or(controller(default.congestion)),
+        _ => {
+            let on = dti.options.iter().find_map(|o| match o {
+                SocketOption::Keepalive(keepalive) => *keepalive,
+                _ => None,
+            });
+            keepalive_value(dti, option, on)
+        }
+    }
 }
 
 /// GetOption.
@@ -116,16 +215,21 @@ pub(super) fn get(cx: &mut Context<'_>, command: &Command) -> Done {
             _ => addresses.map(|(local, _)| local),
         },
         Opt::PeerAddress => addresses.map(|(_, remote)| remote),
-        Opt::ReceiveBuffer => return Done::Answer([u64::from(dti.rx.window_option), 0, 0, 0, 0]),
+        Opt::ReceiveBuffer => return number(dti.rx.window_option.into()),
         Opt::Linger => {
-            let value = if dti.has(flag::RESET_ON_CLOSE) {
-                0
-            } else {
-                u64::MAX
-            };
-            return Done::Answer([value, 0, 0, 0, 0]);
+            return number(match dti.linger_ms {
+                _ if dti.has(flag::RESET_ON_CLOSE) => 0,
+                Some(ms) => u64::from(ms.get()) * 1000,
+                None => u64::MAX,
+            });
         }
-        _ => return Status::NotSupported.into(),
+        _ => {
+            let tcp = dti.conn().and_then(|conn| cx.stack.connection(conn));
+            return number(match tcp {
+                Some(tcp) => of_connection(tcp, dti, option),
+                None => remembered(dti, option, &cx.stack.config().tcp),
+            });
+        }
     };
     match address {
         Some(address) => {

@@ -359,6 +359,11 @@ pub(crate) fn close_slot(cx: &mut Context<'_>, slot: u32) {
         dti.flags |= flag::RESET_ON_CLOSE;
     }
     let over = dti.has(flag::OVER);
+    if let (Some(ms), Some(conn)) = (dti.linger_ms, dti.conn()) {
+        let time = std::time::Duration::from_millis(ms.get().into());
+        cx.stack
+            .set_option(conn, SocketOption::UserTimeout(Some(time)));
+    }
     match &dti.role {
         Role::Connected(_) | Role::Connecting { .. } => {
             cx.tables.shut_read(slot);

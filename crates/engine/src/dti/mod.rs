@@ -141,6 +141,8 @@ pub(crate) struct Dti {
     pub(crate) options: Vec<sidecore_stack::SocketOption>,
     /// Keepalive times, once any was set.
     pub(crate) keepalive: Option<Box<sidecore_tcp::Keepalive>>,
+    /// For how many milliseconds after Close data is kept trying; none: as long as the stack would anyway.
+    pub(crate) linger_ms: Option<std::num::NonZeroU32>,
 }
 
 impl Dti {
@@ -169,6 +171,7 @@ impl Dti {
             datagrams: List::default(),
             options: Vec::new(),
             keepalive: None,
+            linger_ms: None,
         }
     }
 

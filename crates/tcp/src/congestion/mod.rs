@@ -102,6 +102,13 @@ impl Controller {
             Algorithm::Cubic => Self::Cubic(Cubic::default()),
         }
     }
+
+    pub(crate) fn algorithm(&self) -> Algorithm {
+        match self {
+            Self::NewReno(_) => Algorithm::NewReno,
+            Self::Cubic(_) => Algorithm::Cubic,
+        }
+    }
 }
 
 macro_rules! dispatch {
