@@ -32,8 +32,9 @@ pub(crate) struct TableCounters {
     pub(crate) loopback_stale: u64,
     /// Segments whose payload could not be gathered (sent as zeros never happens: they are not sent).
     pub(crate) gather_failed: u64,
-    /// Connections refused because an accept queue or a table was full.
-    pub(crate) accept_refused: u64,
+    /// Times that a SYN or the end of a handshake found an accept queue (or a table) full: each was dropped as if it had been
+    /// lost, and comes again.
+    pub(crate) accept_queue_full: u64,
     /// Out-of-order pieces that could not be kept.
     pub(crate) pieces_refused: u64,
     /// UALs condemned.
