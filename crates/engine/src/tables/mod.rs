@@ -39,6 +39,8 @@ pub(crate) struct TableCounters {
     pub(crate) pieces_refused: u64,
     /// UALs condemned.
     pub(crate) condemned: u64,
+    /// Times that a UAL's commands used up its budget of a turn: the rest had to wait for the next.
+    pub(crate) budgets_used_up: u64,
 }
 
 /// The tables.
