@@ -16,6 +16,7 @@ use crate::idle::Idle;
 use crate::loopback::Loopback;
 use crate::mailbox::Inbox;
 use crate::output::{Input, Output};
+use crate::shutdown::Shutdown;
 use crate::tables::Tables;
 use crate::tables::frame::{Frame, StreamRange};
 
@@ -49,7 +50,7 @@ pub struct Engine {
     pub(crate) clock: EngineClock,
     pub(crate) core: Option<usize>,
     pub(crate) ual_slots: HashMap<u64, u32>,
-    pub(crate) stopping: Option<Instant>,
+    pub(crate) stopping: Option<Shutdown>,
     pub(crate) drain: Duration,
     pub(crate) ended: bool,
     pub(crate) next_chore: Instant,

@@ -63,6 +63,8 @@ pub(crate) struct Tables {
     pub(crate) regions_gone: Vec<(u64, RegionId)>,
     pub(crate) policy: Policy,
     pub(crate) counters: TableCounters,
+    /// The engine is about to end: nothing new is opened.
+    pub(crate) stopping: bool,
 }
 
 impl Tables {
@@ -83,6 +85,7 @@ impl Tables {
             regions_gone: Vec::new(),
             policy: config.policy.clone(),
             counters: TableCounters::default(),
+            stopping: false,
         }
     }
 
