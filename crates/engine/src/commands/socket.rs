@@ -217,6 +217,11 @@ fn hand_over(cx: &mut Context<'_>, waiting: u32, child: u32, accept: &PostedAcce
     }
     cx.tables.adopt(child, waiting);
     cx.tables.remove_dti(waiting);
+    let shut = |dti: &Dti| dti.has(flag::READ_SHUT);
+    if cx.tables.dtis.get(child).is_some_and(shut) {
+        // The child was shut for reading before it was connected: what came meanwhile is for nobody.
+        cx.tables.shut_read(child);
+    }
     let remote = conn
         .and_then(|conn| cx.stack.addresses(conn))
         .map(|(_, remote)| remote);
