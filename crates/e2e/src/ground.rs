@@ -1,4 +1,5 @@
-//! The ground a test stands on: namespace, TAP, engine. All of it is gone when the test ends, however it ends.
+//! The ground a test stands on: namespace, TAP, engine, and if wanted a bad line between them. All of it is gone when the test
+//! ends, however it ends.
 
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::path::PathBuf;
@@ -10,13 +11,21 @@ use anyhow::{Context, Result};
 use serde_json::Value;
 use sidecore_client::{Ual, UalConfig};
 use sidecore_engine::{Device, Engine, EngineConfig, EngineHandle};
-use sidecore_nic::{Tap, TapConfig};
+use sidecore_nic::{LinkModel, Tap, TapConfig};
 use sidecore_sys::netns;
+
+use crate::line::Line;
 
 /// The engine's address.
 pub const ENGINE: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 2);
 /// The kernel's address in the test's namespace.
 pub const HOST: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 1);
+
+/// Frames that wait on their way to the engine, as with every TAP of ours.
+const QUEUE: u32 = 10_000;
+
+/// Times that an engine is asked for its figures, two seconds each.
+const PATIENCE: usize = 15;
 
 static COUNT: AtomicU32 = AtomicU32::new(0);
 
@@ -24,6 +33,7 @@ static COUNT: AtomicU32 = AtomicU32::new(0);
 pub struct Ground {
     name: String,
     engine: Option<EngineHandle>,
+    line: Option<Line>,
     folder: tempfile::TempDir,
 }
 
@@ -45,6 +55,24 @@ impl Ground {
 
     /// An engine with changes to its configuration.
     pub fn with(change: impl FnOnce(&mut EngineConfig)) -> Result<Self> {
+        Self::build(None, QUEUE, change)
+    }
+
+    /// As it comes, but so many frames wait on their way to the engine before the kernel drops them.
+    pub fn with_queue(frames: u32) -> Result<Self> {
+        Self::build(None, frames, |_| {})
+    }
+
+    /// As it comes, but frames of both directions pass through a link model.
+    pub fn over(link: LinkModel) -> Result<Self> {
+        Self::build(Some(link), QUEUE, |_| {})
+    }
+
+    fn build(
+        link: Option<LinkModel>,
+        queue_len: u32,
+        change: impl FnOnce(&mut EngineConfig),
+    ) -> Result<Self> {
         let name = format!(
             "sce{}x{}",
             std::process::id(),
@@ -56,17 +84,29 @@ impl Ground {
         let mut ground = Self {
             name,
             engine: None,
+            line: None,
             folder,
         };
         let tap = Tap::create(TapConfig {
             name: ground.name.clone(),
             host_addresses: vec![(HOST.into(), 24)],
             netns: Some(ground.name.clone()),
+            // On a line every frame is one frame.
+            offload: link.is_none(),
+            queue_len,
             ..TapConfig::default()
         })?;
+        let nic = match link {
+            None => tap.into(),
+            Some(link) => {
+                let (line, end) = Line::between(tap, link)?;
+                ground.line = Some(line);
+                end.into()
+            }
+        };
         let mut config = EngineConfig {
             socket: Some(ground.socket()),
-            device: Device::Nic(Box::new(tap.into())),
+            device: Device::Nic(Box::new(nic)),
             addresses: vec![format!("{ENGINE}/24").parse().map_err(anyhow::Error::msg)?],
             ..EngineConfig::default()
         };
@@ -118,7 +158,7 @@ impl Ground {
     /// A kernel connection to the engine.
     pub fn connect(&self, port: u16) -> std::io::Result<TcpStream> {
         let to = SocketAddr::from((ENGINE, port));
-        let stream = self.inside(|| TcpStream::connect_timeout(&to, Duration::from_secs(10)))?;
+        let stream = self.inside(|| TcpStream::connect_timeout(&to, Duration::from_secs(60)))?;
         stream.set_read_timeout(Some(Duration::from_secs(30)))?;
         stream.set_write_timeout(Some(Duration::from_secs(30)))?;
         Ok(stream)
@@ -143,12 +183,26 @@ impl Ground {
         command
     }
 
+    /// Runs `ip` with these arguments inside the namespace.
+    pub fn ip(&self, arguments: &[&str]) -> Result<()> {
+        let status = Command::new("ip")
+            .args(["-n", &self.name])
+            .args(arguments)
+            .status()?;
+        anyhow::ensure!(status.success(), "ip {arguments:?}: {status}");
+        Ok(())
+    }
+
+    /// Cuts the cable: nothing crosses the TAP any more, and neither side is told by the other.
+    pub fn cut(&self) -> Result<()> {
+        self.ip(&["link", "set", &self.name, "down"])
+    }
+
     /// What `sidecore stat --json` shows.
     pub fn stat(&self) -> Value {
-        let text = self
-            .engine()
-            .stat_json()
-            .expect("the engine does not answer");
+        // On a machine that does much else an engine with many connections may take its time.
+        let text = (0..PATIENCE).find_map(|_| self.engine().stat_json());
+        let text = text.expect("the engine does not answer");
         serde_json::from_str(&text).expect("the engine's figures are not JSON")
     }
 
@@ -180,6 +234,7 @@ impl Ground {
 impl Drop for Ground {
     fn drop(&mut self) {
         self.stop_engine();
+        self.line = None;
         if let Err(error) = netns::delete_named(&self.name) {
             eprintln!("namespace {}: {error}", self.name);
         }

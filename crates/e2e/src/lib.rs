@@ -3,6 +3,8 @@
 #![forbid(unsafe_code)]
 
 pub mod ground;
+mod line;
 pub mod service;
+pub mod transfers;
 
 pub use ground::Ground;

@@ -31,8 +31,23 @@ pub struct Service {
     thread: Option<JoinHandle<Result<()>>>,
 }
 
-/// Accepts that wait at a time.
-const ACCEPTS: usize = 256;
+/// How a service takes connections in.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Door {
+    /// Connections that may wait for an accept.
+    pub backlog: u32,
+    /// Accepts that wait at a time; a new one is posted when a connection has ended.
+    pub accepts: usize,
+}
+
+impl Default for Door {
+    fn default() -> Self {
+        Self {
+            backlog: 1024,
+            accepts: 256,
+        }
+    }
+}
 
 struct Worker {
     ual: Ual,
@@ -46,10 +61,15 @@ struct Worker {
 impl Service {
     /// Starts one on its own UAL; it listens when this returns.
     pub fn start(ual: Ual, address: SocketAddr, kind: Kind) -> Result<Self> {
+        Self::behind(Door::default(), ual, address, kind)
+    }
+
+    /// The same with a door of one's own.
+    pub fn behind(door: Door, ual: Ual, address: SocketAddr, kind: Kind) -> Result<Self> {
         let (mut lane, mut evq) = (ual.lane()?, ual.event_queue()?);
         let listener = lane.create_stream(&evq, &evq)?;
         lane.bind(listener, address, 0)?;
-        lane.listen(listener, 1024, 0)?;
+        lane.listen(listener, door.backlog, 0)?;
         lane.flush();
         for _ in 0..2 {
             ensure!(
@@ -71,7 +91,7 @@ impl Service {
             kind,
             digests: HashMap::new(),
         };
-        for _ in 0..ACCEPTS {
+        for _ in 0..door.accepts {
             worker.accept()?;
         }
         let stopped = stop.clone();

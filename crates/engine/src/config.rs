@@ -83,6 +83,9 @@ pub struct Budgets {
     pub loopback_frames: usize,
     /// Commands from one doorbell lane. (The paper takes one; more amortise the turn's fixed cost.)
     pub commands_per_lane: usize,
+    /// Commands of one UAL, all its lanes together: many lanes are no way to a greater share. The next turn goes on with the
+    /// lane at which this one stopped.
+    pub commands_per_ual: usize,
     /// Timers.
     pub timers: usize,
     /// Frames to send.
@@ -95,6 +98,7 @@ impl Default for Budgets {
             receive_bursts: 2,
             loopback_frames: 256,
             commands_per_lane: 64,
+            commands_per_ual: 512,
             timers: 256,
             transmit_frames: 512,
         }

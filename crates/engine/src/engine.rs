@@ -16,6 +16,7 @@ use crate::idle::Idle;
 use crate::loopback::Loopback;
 use crate::mailbox::Inbox;
 use crate::output::{Input, Output};
+use crate::shutdown::Shutdown;
 use crate::tables::Tables;
 use crate::tables::frame::{Frame, StreamRange};
 
@@ -49,7 +50,7 @@ pub struct Engine {
     pub(crate) clock: EngineClock,
     pub(crate) core: Option<usize>,
     pub(crate) ual_slots: HashMap<u64, u32>,
-    pub(crate) stopping: Option<Instant>,
+    pub(crate) stopping: Option<Shutdown>,
     pub(crate) drain: Duration,
     pub(crate) ended: bool,
     pub(crate) next_chore: Instant,
@@ -255,15 +256,22 @@ impl Engine {
             return 0;
         }
         ual.take_bells();
+        let mut index = std::mem::take(&mut ual.first_lane);
+        let mut left = self.budgets.commands_per_ual.max(1);
         let mut total = 0;
-        let mut index = 0;
-        while let Some((lane, empty_turns)) = self
-            .tables
-            .ual(slot)
-            .and_then(|ual| ual.active_lanes.get(index).copied())
-        {
-            let read = self.drain_lane(now, slot, lane);
+        for _ in 0..ual.active_lanes.len() {
+            let Some(ual) = self.tables.ual(slot) else {
+                break;
+            };
+            if index >= ual.active_lanes.len() {
+                index = 0;
+            }
+            let Some((lane, empty_turns)) = ual.active_lanes.get(index).copied() else {
+                break;
+            };
+            let read = self.drain_lane(now, slot, lane, left.min(self.budgets.commands_per_lane));
             total += read;
+            left -= read;
             let Some(ual) = self.tables.ual(slot) else {
                 break;
             };
@@ -276,14 +284,19 @@ impl Engine {
                 ual.active_lanes[index].1 = empty_turns.saturating_add(1);
             }
             index += 1;
+            if left == 0 {
+                ual.first_lane = index;
+                self.tables.counters.budgets_used_up += 1;
+                break;
+            }
         }
         total
     }
 
     #[inline]
-    fn drain_lane(&mut self, now: Instant, slot: u32, lane: u16) -> usize {
+    fn drain_lane(&mut self, now: Instant, slot: u32, lane: u16, budget: usize) -> usize {
         let mut read = 0;
-        while read < self.budgets.commands_per_lane {
+        while read < budget {
             let Some(ual) = self.tables.ual(slot) else {
                 break;
             };
@@ -320,11 +333,7 @@ impl Engine {
         };
         for lane in 0..lanes as u16 {
             // No more than one lane's worth each: nobody writes any more.
-            for _ in 0..entries.div_ceil(self.budgets.commands_per_lane.max(1)) {
-                if self.drain_lane(now, slot, lane) == 0 {
-                    break;
-                }
-            }
+            self.drain_lane(now, slot, lane, entries);
         }
     }
 

@@ -24,6 +24,7 @@ mod loopback;
 mod mail;
 mod mailbox;
 mod output;
+mod shutdown;
 mod slab_list;
 mod stat;
 mod tables;

@@ -16,9 +16,6 @@ use crate::ual::{NewUal, Ual};
 /// How often slow things are looked at: vanished memory, captures, UALs that can be forgotten.
 const CHORES: Duration = Duration::from_millis(10);
 
-/// Transmissions at the end of a shut-down, each of at most the budget's frames.
-const LAST_FLUSHES: usize = 4096;
-
 impl Engine {
     pub(crate) fn take_mail(&mut self, now: Instant, watch: &mut Stopwatch) -> usize {
         let mut taken = 0;
@@ -105,12 +102,7 @@ impl Engine {
                 let _ = reply.send(self.stat_json());
             }
             Message::Capture(capture) => self.captures.add(capture),
-            Message::Stop => {
-                if self.stopping.is_none() {
-                    self.stopping = Some(now + self.drain);
-                    self.close_all(now);
-                }
-            }
+            Message::Stop => self.begin_to_end(now),
         }
     }
 
@@ -158,7 +150,7 @@ impl Engine {
     }
 
     /// Closes all DTIs of a UAL, or resets those that `reset` says.
-    fn end_dtis(&mut self, now: Instant, ual: u32, reset: impl Fn(&Dti) -> bool) {
+    pub(crate) fn end_dtis(&mut self, now: Instant, ual: u32, reset: impl Fn(&Dti) -> bool) {
         let slots = self
             .tables
             .ual(ual)
@@ -177,55 +169,6 @@ impl Engine {
                 socket::close_slot(&mut cx, slot);
             }
         }
-    }
-
-    /// Closes every listener and connection, for shut-down.
-    fn close_all(&mut self, now: Instant) {
-        for ual in 0..self.tables.uals.len() as u32 {
-            let slots = self
-                .tables
-                .ual(ual)
-                .map(|ual| ual.named_slots())
-                .unwrap_or_default();
-            for slot in slots {
-                let mut cx = Context {
-                    tables: &mut self.tables,
-                    stack: &mut self.stack,
-                    now,
-                    ual,
-                };
-                socket::close_slot(&mut cx, slot);
-            }
-        }
-    }
-
-    /// Whether the stop is complete: everything has ended, or the time is up and the rest was reset.
-    pub(crate) fn try_end(&mut self, now: Instant) -> bool {
-        if self.ended {
-            return true;
-        }
-        let Some(deadline) = self.stopping else {
-            return false;
-        };
-        if self.tables.dtis.len() > 0 && now < deadline {
-            return false;
-        }
-        for ual in 0..self.tables.uals.len() as u32 {
-            self.end_dtis(now, ual, |_| true);
-        }
-        // The resets leave with these last flushes, and with the engine everything ends that anybody waits for.
-        let mut watch = Stopwatch::start(sidecore_sys::clock::cycles());
-        for _ in 0..LAST_FLUSHES {
-            if self.transmit(now, &mut watch) == 0 {
-                break;
-            }
-        }
-        for ual in self.tables.uals.iter_mut().flatten() {
-            ual.wake_touched();
-            ual.control.wake_all();
-        }
-        self.ended = true;
-        true
     }
 
     fn chores(&mut self, now: Instant) {

@@ -50,6 +50,10 @@ macro_rules! host_by_tables {
             self.tables.acknowledged(user, send_una);
         }
 
+        fn can_accept(&mut self, listener: User) -> bool {
+            self.tables.can_accept(listener)
+        }
+
         fn incoming(
             &mut self,
             listener: User,

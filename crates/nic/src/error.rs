@@ -68,7 +68,7 @@ impl fmt::Display for NicError {
             Self::Unsupported { what } => f.write_str(what),
             Self::NoNamespace { name, source } => write!(
                 f,
-                "cannot enter network namespace {name}: {source}: make it with: ip netns add {name}"
+                "cannot enter {source}: make it with: ip netns add {name}"
             ),
             Self::BadConfig(what) => f.write_str(what),
             Self::System { what, source } => write!(f, "{what}: {source}"),
@@ -76,13 +76,5 @@ impl fmt::Display for NicError {
     }
 }
 
-impl std::error::Error for NicError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            Self::NoTun(source)
-            | Self::NoNamespace { source, .. }
-            | Self::System { source, .. } => Some(source),
-            _ => None,
-        }
-    }
-}
+/// Without a source: each message says what the system said, and must not be said twice by those who print the chain.
+impl std::error::Error for NicError {}

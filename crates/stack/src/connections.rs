@@ -16,7 +16,7 @@ use crate::{ConnId, DETACHED, User};
 #[derive(Debug)]
 pub(crate) enum Queue {}
 
-/// List kind: free slots, a listener's connections in SYN-RECEIVED, connections in TIME-WAIT.
+/// List kind: free slots, a listener's connections in SYN-RECEIVED (two lists), connections in TIME-WAIT.
 #[derive(Debug)]
 pub(crate) enum Group {}
 
@@ -48,6 +48,8 @@ pub(crate) mod flag {
     pub(crate) const TIME_WAIT: u8 = 1 << 3;
     /// Over in all order; not in the flow table any more.
     pub(crate) const FINISHED: u8 = 1 << 4;
+    /// In SYN-RECEIVED, and its peer has answered the SYN-ACK: it is in the listener's list of those that wait for room.
+    pub(crate) const ANSWERED: u8 = 1 << 5;
 }
 
 /// A connection and what the stack knows about it. The first cache line is the stack's, the next three are the hot part

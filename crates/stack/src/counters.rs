@@ -100,6 +100,10 @@ counters! {
     passive_established,
     /// Connections that the host refused when the handshake was complete.
     incoming_refused,
+    /// Segments dropped that would have completed a handshake: the host's accept queue was full.
+    accept_queue_full,
+    /// SYNs dropped: the host's accept queue was full.
+    syn_accept_queue_full,
     /// Connections in SYN-RECEIVED that gave way to a newer SYN.
     syn_evicted,
     /// SYNs dropped: SYN backlog.

@@ -49,9 +49,16 @@ pub trait Host {
     /// The peer has acknowledged all bytes before `send_una`: they may be released.
     fn acknowledged(&mut self, user: User, conn: ConnId, send_una: u64);
 
-    /// The handshake of a passive connection is complete. `listener` is the user of the listening socket; the answer is
-    /// the user for the new connection and the stream offset up to which it has receive buffer, or `None` to refuse
-    /// the connection, which is then reset and counted.
+    /// Is there room for one more connection of the listening socket whose user this is? Asked when a SYN comes, and before
+    /// TCP sees what would complete a handshake.
+    ///
+    /// If there is none, the segment is dropped as if it had been lost: the handshake stays as it is, SYN-ACK and data
+    /// are sent again by their timers, and whoever comes while the application is slow is late, not refused.
+    fn can_accept(&mut self, listener: User) -> bool;
+
+    /// The handshake of a passive connection is complete; [`can_accept`](Self::can_accept) was just asked. `listener` is the
+    /// user of the listening socket; the answer is the user for the new connection and the stream offset up to which it has
+    /// receive buffer, or `None` to refuse the connection, which is then reset and counted.
     fn incoming(
         &mut self,
         listener: User,

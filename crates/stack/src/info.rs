@@ -76,7 +76,7 @@ impl Stack {
             id,
             user: listener.user,
             local: listener.local,
-            syn_queue: listener.syn_queue.len(),
+            syn_queue: listener.embryonic(),
         })
     }
 

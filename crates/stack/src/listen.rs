@@ -10,6 +10,7 @@ use crate::config::SocketOptions;
 use crate::connections::{Group, NewConnection, Owner, flag};
 use crate::error::StackError;
 use crate::flow::FlowKey;
+use crate::host::Host;
 use crate::input::Packet;
 use crate::list::{List, NIL};
 use crate::ports::PortTable;
@@ -27,9 +28,27 @@ pub(crate) struct Listener {
     pub(crate) user: User,
     options: SocketOptions,
     backlog: u32,
-    /// Connections in SYN-RECEIVED, oldest first.
-    pub(crate) syn_queue: List<Group>,
+    /// Connections in SYN-RECEIVED whose SYN-ACK was not answered, oldest first.
+    unanswered: List<Group>,
+    /// Connections in SYN-RECEIVED whose SYN-ACK was answered while the host had no room. Their peers think that they are
+    /// connected, so none of them ever gives way to a newer SYN.
+    answered: List<Group>,
     live: bool,
+}
+
+impl Listener {
+    /// Connections in SYN-RECEIVED.
+    pub(crate) const fn embryonic(&self) -> u32 {
+        self.unanswered.len() + self.answered.len()
+    }
+
+    fn list_of(&mut self, answered: bool) -> &mut List<Group> {
+        if answered {
+            &mut self.answered
+        } else {
+            &mut self.unanswered
+        }
+    }
 }
 
 /// All listening sockets.
@@ -122,7 +141,8 @@ impl Stack {
             user,
             options: options.clone(),
             backlog: backlog.max(1),
-            syn_queue: List::new(),
+            unanswered: List::new(),
+            answered: List::new(),
             live: true,
         })
     }
@@ -139,7 +159,11 @@ impl Stack {
             return false;
         }
         let at = id.index();
-        while let Some(index) = self.listeners.slots[at as usize].syn_queue.front() {
+        loop {
+            let listener = &self.listeners.slots[at as usize];
+            let Some(index) = listener.unanswered.front().or(listener.answered.front()) else {
+                break;
+            };
             self.leave_listener(index);
             self.connections[index].tcp.abort(self.turn);
             self.connections.detach(index);
@@ -156,24 +180,64 @@ impl Stack {
         let slot = &mut self.connections[index];
         debug_assert_eq!(slot.owner, Owner::Listener);
         let at = core::mem::replace(&mut slot.listener, NIL);
+        let answered = slot.has(flag::ANSWERED);
+        slot.flags &= !flag::ANSWERED;
         let listener = self.listeners.slots.get_mut(at as usize)?;
-        listener.syn_queue.remove(self.connections.slots(), index);
+        let list = listener.list_of(answered);
+        list.remove(self.connections.slots(), index);
         self.listeners.embryonic -= 1;
         Some(listener.user)
     }
 
+    /// A segment came for a connection in SYN-RECEIVED. False if it would complete the handshake and the host has no room
+    /// for the connection: then it must be dropped as if it had been lost (as Linux does; a reset would punish a client for
+    /// coming in a crowd).
+    #[cold]
+    pub(crate) fn may_establish<H: Host>(
+        &mut self,
+        index: u32,
+        header: &TcpHeader,
+        host: &mut H,
+    ) -> bool {
+        let slot = &mut self.connections[index];
+        if !slot.tcp.is_answered_by(header) {
+            return true;
+        }
+        let at = slot.listener as usize;
+        let Some(listener) = self.listeners.slots.get_mut(at) else {
+            return true;
+        };
+        if host.can_accept(listener.user) {
+            return true;
+        }
+        self.counters.accept_queue_full += 1;
+        if !slot.has(flag::ANSWERED) {
+            slot.flags |= flag::ANSWERED;
+            let slots = self.connections.slots();
+            listener.unanswered.remove(slots, index);
+            listener.answered.push_back(slots, index);
+        }
+        false
+    }
+
     /// A SYN for which there is no connection; false if nobody listens for it.
-    pub(crate) fn syn_arrives(
+    pub(crate) fn syn_arrives<H: Host>(
         &mut self,
         now: Instant,
         header: &TcpHeader,
         packet: &Packet<'_>,
+        host: &mut H,
     ) -> bool {
         let Some(at) = self.listeners.ports.find(packet.dst, header.dst_port) else {
             return false;
         };
         if header.src_port == 0 {
             self.counters.syn_dropped += 1;
+            return true;
+        }
+        if !host.can_accept(self.listeners.slots[at as usize].user) {
+            // It could not be let in when its handshake is complete; the peer asks again.
+            self.counters.syn_accept_queue_full += 1;
             return true;
         }
         if !self.make_syn_room(at) {
@@ -206,7 +270,7 @@ impl Stack {
         if let Some(index) = inserted {
             let listener = &mut self.listeners.slots[at as usize];
             listener
-                .syn_queue
+                .unanswered
                 .push_back(self.connections.slots(), index);
             self.listeners.embryonic += 1;
             self.counters.passive_opens += 1;
@@ -215,13 +279,13 @@ impl Stack {
         true
     }
 
-    /// Makes room for one more connection in SYN-RECEIVED: the listener's oldest gives way. In a flood of SYNs that is
-    /// the one least likely to be answered.
+    /// Makes room for one more connection in SYN-RECEIVED: the listener's oldest that was not answered gives way. In a flood
+    /// of SYNs that is the one least likely to be answered.
     fn make_syn_room(&mut self, at: u32) -> bool {
         let listener = &self.listeners.slots[at as usize];
         let total_reached = self.listeners.embryonic >= self.config.syn_backlog_total;
-        if listener.syn_queue.len() >= listener.backlog || total_reached {
-            let Some(oldest) = listener.syn_queue.front() else {
+        if listener.embryonic() >= listener.backlog || total_reached {
+            let Some(oldest) = listener.unanswered.front() else {
                 self.counters.syn_dropped += 1;
                 return false;
             };

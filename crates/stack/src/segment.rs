@@ -113,7 +113,7 @@ impl Stack {
             self.segment_arrives(now, index, &header, payload, host) == Verdict::Done
         });
         if !done {
-            self.segment_for_nobody(now, &header, payload.len, packet);
+            self.segment_for_nobody(now, &header, payload.len, packet, host);
         }
     }
 
@@ -127,6 +127,11 @@ impl Stack {
         host: &mut H,
     ) -> Verdict {
         self.counters.tcp_segments_in += 1;
+        if self.connections[index].owner == Owner::Listener
+            && !self.may_establish(index, header, host)
+        {
+            return Verdict::Done;
+        }
         let slot = &mut self.connections[index];
         let mut out_of_order_room = true;
         if payload.len > 0
@@ -315,18 +320,19 @@ impl Stack {
 
     /// A segment for which there is no connection: a SYN for a listener, or one to be reset.
     #[cold]
-    fn segment_for_nobody(
+    fn segment_for_nobody<H: Host>(
         &mut self,
         now: Instant,
         header: &TcpHeader,
         payload_len: u32,
         packet: &Packet<'_>,
+        host: &mut H,
     ) {
         // RFC 9293 section 3.10.7.2: a listener ignores RST, answers ACK with a reset, and takes SYN.
         let others = TcpFlags::ACK | TcpFlags::RST;
         if header.flags.contains(TcpFlags::SYN)
             && !header.flags.intersects(others)
-            && self.syn_arrives(now, header, packet)
+            && self.syn_arrives(now, header, packet, host)
         {
             return;
         }

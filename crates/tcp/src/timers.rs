@@ -189,23 +189,30 @@ impl Connection {
     }
 
     fn idle_timeout(&mut self, now: Instant) -> Option<CloseReason> {
-        self.idle_at = Instant::NEVER;
+        let scheduled = core::mem::replace(&mut self.idle_at, Instant::NEVER);
         match self.state {
             // "the time-wait timeout expires … delete the TCB, enter the CLOSED state"
             State::TimeWait => Some(self.enter_closed(CloseReason::Normal)),
             State::FinWait2 if self.flags.any(Flags::ORPHAN) => {
                 Some(self.enter_closed(CloseReason::TimedOut))
             }
-            state if state.is_synchronized() => self.keepalive_timeout(now),
+            state if state.is_synchronized() => self.keepalive_timeout(now, scheduled),
             _ => None,
         }
     }
 
     /// RFC 9293 section 3.8.4.
-    fn keepalive_timeout(&mut self, now: Instant) -> Option<CloseReason> {
+    fn keepalive_timeout(&mut self, now: Instant, scheduled: Instant) -> Option<CloseReason> {
         let settings = self.cold.settings;
         if settings.keepalive_probes == 0 {
             return None;
+        }
+        let answer_due = self
+            .last_received
+            .after_millis(settings.keepalive_interval_ms);
+        if answer_due > scheduled {
+            // Something came since the last probe. The interval may well be longer than the idle time.
+            self.cold.keepalive_probes = 0;
         }
         let due = self.last_received.after_millis(settings.keepalive_idle_ms);
         if due > now {

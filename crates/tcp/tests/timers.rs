@@ -51,6 +51,31 @@ fn a_peer_that_answers_is_not_given_up() {
 }
 
 #[test]
+fn a_peer_that_answers_within_a_long_interval_is_not_given_up() {
+    let config = Config {
+        keepalive: Some(Keepalive {
+            idle: secs(10),
+            interval: secs(60),
+            probes: 2,
+        }),
+        ..plain()
+    };
+    let mut t = Script::established_with(&config, syn());
+    t.fire();
+    for _ in 0..5 {
+        t.sends([ack(0).seq(-1)]);
+        t.recv(ack(0));
+        assert_eq!(t.fire(), secs(60));
+    }
+    // Now it does not.
+    t.sends([ack(0).seq(-1)]);
+    assert_eq!(t.fire(), secs(60));
+    t.sends([ack(0).seq(-1)]);
+    t.fire_closes(CloseReason::TimedOut);
+    t.sends([rst_ack(0, 0)]);
+}
+
+#[test]
 fn traffic_puts_probes_off() {
     let mut t = Script::established_with(&keepalive(), syn());
     t.pass(secs(60));

@@ -174,6 +174,8 @@ pub struct TestHost {
     pub buffer: u64,
     /// Refuse everything that comes in.
     pub refuse: bool,
+    /// Connections that a listener keeps until they are accepted; beyond it, handshakes wait.
+    pub accept_queue: usize,
     /// How often in a thousand there is no room.
     pub no_room: u32,
     pub(crate) rng: Rng,
@@ -195,6 +197,7 @@ impl TestHost {
             loopback_room: usize::MAX,
             buffer: 65535,
             refuse: false,
+            accept_queue: usize::MAX,
             no_room: 0,
             rng: Rng::new(seed),
         }
@@ -273,6 +276,10 @@ impl Host for TestHost {
         let stream = self.live(user, conn);
         assert!(send_una >= stream.acked && send_una <= stream.written.len() as u64);
         stream.acked = send_una;
+    }
+
+    fn can_accept(&mut self, listener: User) -> bool {
+        self.accepted[&listener].len() < self.accept_queue
     }
 
     fn incoming(

@@ -33,6 +33,9 @@ fn v4(address: Address) -> Result<SocketAddrV4, Status> {
 
 fn create_with(cx: &mut Context<'_>, command: &Command, role: Role, extra: u16) -> Done {
     let ual_slot = cx.ual;
+    if cx.tables.stopping {
+        return Status::Aborted.into();
+    }
     let Some(ual) = cx.tables.ual(ual_slot) else {
         return Status::BadHandle.into();
     };
@@ -136,6 +139,9 @@ pub(super) fn listen(cx: &mut Context<'_>, command: &Command) -> Done {
     let Role::Bound(local) = dti.role else {
         return Status::WrongState.into();
     };
+    if cx.tables.stopping {
+        return Status::Aborted.into();
+    }
     let backlog = command.body[0].clamp(1, BACKLOG_MAX) as u32;
     match cx.stack.listen(local, &opening_options(dti), backlog, slot) {
         Ok(id) => {
@@ -211,6 +217,11 @@ fn hand_over(cx: &mut Context<'_>, waiting: u32, child: u32, accept: &PostedAcce
     }
     cx.tables.adopt(child, waiting);
     cx.tables.remove_dti(waiting);
+    let shut = |dti: &Dti| dti.has(flag::READ_SHUT);
+    if cx.tables.dtis.get(child).is_some_and(shut) {
+        // The child was shut for reading before it was connected: what came meanwhile is for nobody.
+        cx.tables.shut_read(child);
+    }
     let remote = conn
         .and_then(|conn| cx.stack.addresses(conn))
         .map(|(_, remote)| remote);
@@ -272,7 +283,13 @@ pub(super) fn connect(cx: &mut Context<'_>, command: &Command) -> Done {
         return Status::Invalid.into();
     }
     let options = opening_options(dti);
-    match cx.stack.connect(cx.now, local, remote, &options, slot) {
+    let opened = if cx.tables.stopping {
+        Err(Status::Aborted)
+    } else {
+        let opened = cx.stack.connect(cx.now, local, remote, &options, slot);
+        opened.map_err(status_of)
+    };
+    match opened {
         Ok(conn) => {
             let any = SocketAddrV4::new(0.into(), 0);
             dti.role = Role::Connecting {
@@ -283,13 +300,8 @@ pub(super) fn connect(cx: &mut Context<'_>, command: &Command) -> Done {
             cx.tables.mark_dirty(slot);
             Done::Later
         }
-        Err(error) => {
-            let event = Event::new(
-                EventKind::Connected,
-                command.dti,
-                command.cookie,
-                status_of(error),
-            );
+        Err(status) => {
+            let event = Event::new(EventKind::Connected, command.dti, command.cookie, status);
             let evq = evq_for(cx, command, false);
             cx.tables.emit(cx.ual, evq, &event);
             Done::Later

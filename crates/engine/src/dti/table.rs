@@ -36,6 +36,11 @@ impl DtiTable {
         self.slots.iter().filter_map(|slot| slot.dti.as_ref())
     }
 
+    /// Whether [`insert`](Self::insert) would find a place.
+    pub(crate) fn has_room(&self) -> bool {
+        !self.free.is_empty() || self.slots.len() < self.limit
+    }
+
     /// Puts one in; `make` gets the slot's new epoch. `None` when the table is full.
     pub(crate) fn insert(&mut self, make: impl FnOnce(u32) -> Dti) -> Option<u32> {
         let slot = match self.free.pop() {

@@ -13,6 +13,27 @@ use crate::dti::{ANONYMOUS, Dti, PostedAccept, Role, flag};
 pub(crate) const INITIAL_WINDOW: u32 = 65536;
 
 impl Tables {
+    /// Whether one more connection on a listener would find an accept, or a place to wait for one.
+    pub(crate) fn can_accept(&mut self, listener: u32) -> bool {
+        self.drop_stale_accepts(listener);
+        let Some(dti) = self.dtis.get(listener) else {
+            return false;
+        };
+        let Role::Listening(listening) = &dti.role else {
+            return false;
+        };
+        if !listening.accepts.is_empty() {
+            return true;
+        }
+        let queue_has_room = listening.waiting.len() < listening.backlog as usize;
+        let ual = dti.ual;
+        let room = queue_has_room
+            && self.dtis.has_room()
+            && self.ual(ual).is_some_and(|ual| ual.waiting < ual.dti_limit);
+        self.counters.accept_queue_full += u64::from(!room);
+        room
+    }
+
     /// The handshake of a passive connection is done. Its slot and receive limit, or `None` to refuse it.
     pub(crate) fn incoming(
         &mut self,
@@ -40,17 +61,40 @@ impl Tables {
 
     /// The next accept whose child can still be used.
     fn take_accept(&mut self, listener: u32) -> Option<(u32, PostedAccept)> {
+        self.drop_stale_accepts(listener);
+        let (ual, accept) = self.pop_accept(listener)?;
+        Some((self.usable_child(ual, accept.child)?, accept))
+    }
+
+    fn pop_accept(&mut self, listener: u32) -> Option<(u32, PostedAccept)> {
+        let dti = self.dtis.get_mut(listener)?;
+        let ual = dti.ual;
+        let Role::Listening(listening) = &mut dti.role else {
+            return None;
+        };
+        let accept = self.accepts.pop_front(&mut listening.accepts)?;
+        self.end_descriptor(listener);
+        Some((ual, accept))
+    }
+
+    /// Takes away the oldest accepts as long as their children cannot be used.
+    fn drop_stale_accepts(&mut self, listener: u32) {
         loop {
-            let dti = self.dtis.get_mut(listener)?;
-            let ual = dti.ual;
-            let Role::Listening(listening) = &mut dti.role else {
-                return None;
+            let Some(dti) = self.dtis.get(listener) else {
+                return;
             };
-            let accept = self.accepts.pop_front(&mut listening.accepts)?;
-            self.end_descriptor(listener);
-            if let Some(child) = self.usable_child(ual, accept.child) {
-                return Some((child, accept));
+            let Role::Listening(listening) = &dti.role else {
+                return;
+            };
+            let Some(accept) = self.accepts.front(&listening.accepts) else {
+                return;
+            };
+            if self.usable_child(dti.ual, accept.child).is_some() {
+                return;
             }
+            let Some((ual, accept)) = self.pop_accept(listener) else {
+                return;
+            };
             // The child was closed, connected or accepted for meanwhile: this accept is over, and says so.
             let event = Event::new(
                 EventKind::Accepted,
@@ -97,16 +141,12 @@ impl Tables {
             return None;
         };
         if listening.waiting.len() >= listening.backlog as usize {
-            self.counters.accept_refused += 1;
             return None;
         }
         let made = self.create(ual, false, |epoch| {
             Dti::new(ual, ANONYMOUS, evq, evq, Role::Connected(conn), epoch)
         });
-        let Ok(slot) = made else {
-            self.counters.accept_refused += 1;
-            return None;
-        };
+        let slot = made.ok()?;
         let Some(Role::Listening(listening)) = self.dtis.get_mut(listener).map(|dti| &mut dti.role)
         else {
             return None;

@@ -32,12 +32,15 @@ pub(crate) struct TableCounters {
     pub(crate) loopback_stale: u64,
     /// Segments whose payload could not be gathered (sent as zeros never happens: they are not sent).
     pub(crate) gather_failed: u64,
-    /// Connections refused because an accept queue or a table was full.
-    pub(crate) accept_refused: u64,
+    /// Times that a SYN or the end of a handshake found an accept queue (or a table) full: each was dropped as if it had been
+    /// lost, and comes again.
+    pub(crate) accept_queue_full: u64,
     /// Out-of-order pieces that could not be kept.
     pub(crate) pieces_refused: u64,
     /// UALs condemned.
     pub(crate) condemned: u64,
+    /// Times that a UAL's commands used up its budget of a turn: the rest had to wait for the next.
+    pub(crate) budgets_used_up: u64,
 }
 
 /// The tables.
@@ -60,6 +63,8 @@ pub(crate) struct Tables {
     pub(crate) regions_gone: Vec<(u64, RegionId)>,
     pub(crate) policy: Policy,
     pub(crate) counters: TableCounters,
+    /// The engine is about to end: nothing new is opened.
+    pub(crate) stopping: bool,
 }
 
 impl Tables {
@@ -80,6 +85,7 @@ impl Tables {
             regions_gone: Vec::new(),
             policy: config.policy.clone(),
             counters: TableCounters::default(),
+            stopping: false,
         }
     }
 

@@ -87,6 +87,8 @@ pub(crate) struct Ual {
     touched_bits: Vec<u64>,
     /// DbQ lanes that the engine polls, with the number of turns that found each empty.
     pub(crate) active_lanes: Vec<(u16, u32)>,
+    /// Where among them the next turn begins.
+    pub(crate) first_lane: usize,
     pub(crate) counters: UalCounters,
     /// It broke the rules, or its memory vanished: nothing is read from it any more.
     pub(crate) condemned: bool,
@@ -121,6 +123,7 @@ impl Ual {
             active_lanes: (0..new.geometry.lanes as u16)
                 .map(|lane| (lane, 0))
                 .collect(),
+            first_lane: 0,
             counters: UalCounters::default(),
             condemned: false,
             gone: false,

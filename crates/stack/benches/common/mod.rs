@@ -50,6 +50,9 @@ impl Host for Stub {
     fn acknowledged(&mut self, _: User, _: ConnId, send_una: u64) {
         self.acked = send_una;
     }
+    fn can_accept(&mut self, _: User) -> bool {
+        true
+    }
     fn incoming(
         &mut self,
         _: User,
@@ -300,6 +303,9 @@ impl Host for SynSink {
     fn store_bytes(&mut self, _: User, _: ConnId, _: &[u8], _: u64, _: bool) {}
     fn readable(&mut self, _: User, _: ConnId, _: u64, _: bool) {}
     fn acknowledged(&mut self, _: User, _: ConnId, _: u64) {}
+    fn can_accept(&mut self, _: User) -> bool {
+        true
+    }
     fn incoming(
         &mut self,
         _: User,

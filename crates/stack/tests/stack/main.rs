@@ -2,6 +2,7 @@
 
 #![forbid(unsafe_code)]
 
+mod accept_queue;
 mod arp;
 mod close;
 mod handshake;

@@ -1,6 +1,6 @@
 //! SYN-SENT, SYN-RECEIVED, and a new connection that meets TIME-WAIT.
 
-use sidecore_wire::TcpFlags;
+use sidecore_wire::{TcpFlags, TcpHeader};
 
 use super::{Arrival, Step};
 use crate::Connection;
@@ -75,6 +75,16 @@ impl Connection {
         }
         self.enter_established(arrival);
         Step::Continue(())
+    }
+
+    /// Whether a segment acknowledges the SYN that this connection, in SYN-RECEIVED, has sent: whether it would complete the
+    /// handshake, if nothing else is wrong with it.
+    pub fn is_answered_by(&self, header: &TcpHeader) -> bool {
+        let other = TcpFlags::SYN | TcpFlags::RST;
+        self.state == State::SynReceived
+            && header.flags.contains(TcpFlags::ACK)
+            && !header.flags.intersects(other)
+            && header.ack == self.snd_base
     }
 
     /// Our SYN is acknowledged.

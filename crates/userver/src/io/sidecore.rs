@@ -55,6 +55,8 @@ pub struct EngineWorker {
     listener: Dti,
     /// Whether the listener is this worker's to close.
     owns_listener: bool,
+    /// Whether there still is one to accept from.
+    has_listener: bool,
     address: SocketAddr,
     /// By the handle's index.
     connections: Vec<Option<Connection>>,
@@ -171,6 +173,7 @@ impl EngineWorker {
             sends,
             listener,
             owns_listener,
+            has_listener: true,
             address,
             connections: Vec::new(),
             waiting: 0,
@@ -306,6 +309,7 @@ impl EngineWorker {
                 EventKind::Accepted => self.accepted(&event),
                 EventKind::Closed if event.dti == self.listener.handle() => {
                     self.owns_listener = false;
+                    self.lose_listener();
                 }
                 EventKind::Completion => self.completed(&event),
                 _ => {}
@@ -345,6 +349,9 @@ impl EngineWorker {
             Some(Operation::Accept) if event.dti == self.listener.handle() => {
                 let child = DtiHandle::from_word(event.cookie);
                 self.with(child, |core, connection| core.close(connection));
+                if event.status == Status::BadHandle {
+                    self.lose_listener();
+                }
             }
             // Refused because it ended: Closed tells.
             Some(Operation::Send | Operation::Shutdown | Operation::SetOption)
@@ -464,7 +471,10 @@ impl EngineWorker {
         }
         self.paused = room == 0;
         let wanted = self.waiting_wanted.min(room);
-        while !self.stopping && (self.waiting < wanted || self.unposted.is_some()) {
+        while self.has_listener
+            && !self.stopping
+            && (self.waiting < wanted || self.unposted.is_some())
+        {
             let Some(child) = self.unposted.take().or_else(|| self.make_child()) else {
                 return; // handles are short, or the lane is full: later
             };
@@ -524,6 +534,13 @@ impl EngineWorker {
         }
         self.due = due;
         self.post_accepts();
+    }
+
+    /// The listener was closed, and not by us: the engine is about to end. What was asked for is answered; nobody new comes.
+    fn lose_listener(&mut self) {
+        self.has_listener = false;
+        self.core.stopping = true;
+        self.leave_all(false);
     }
 
     fn begin_to_stop(&mut self) {
