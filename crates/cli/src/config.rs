@@ -36,6 +36,8 @@ pub(crate) struct Config {
     pub(crate) idle: Option<IdlePolicy>,
     /// How long `adaptive` polls before it sleeps, in microseconds.
     pub(crate) spin_us: Option<u64>,
+    /// How long `adaptive` naps while frames come fast, in microseconds; 0: it does not.
+    pub(crate) nap_us: Option<u64>,
     /// Connections at a time.
     pub(crate) connections: Option<usize>,
     /// How long connections get to end at shut-down, in milliseconds.
@@ -114,6 +116,7 @@ impl Config {
             gateway: self.gateway,
             idle: self.idle.unwrap_or_default(),
             spin: self.spin_us.map_or(default.spin, Duration::from_micros),
+            nap: self.nap_us.map_or(default.nap, Duration::from_micros),
             core: self.core()?,
             policy: self.policy.clone(),
             budgets: self.budgets.clone(),
@@ -175,6 +178,7 @@ mod tests {
             cores = [1]
             idle = "poll"
             spin_us = 20
+            nap_us = 0
             connections = 1000
             drain_ms = 50
             [policy]
@@ -192,8 +196,12 @@ mod tests {
         );
         assert_eq!((engine.policy.dtis, engine.budgets.timers), (77, 3));
         assert_eq!(
-            (engine.spin, engine.drain),
-            (Duration::from_micros(20), Duration::from_millis(50))
+            (engine.spin, engine.nap, engine.drain),
+            (
+                Duration::from_micros(20),
+                Duration::ZERO,
+                Duration::from_millis(50)
+            )
         );
         let tap = config.tap().unwrap().unwrap();
         assert_eq!(

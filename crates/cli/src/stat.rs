@@ -75,18 +75,19 @@ const COLUMNS: [(&str, &str); 10] = [
     ("RTT µs", "/info/srtt_us"),
     ("cwnd", "/info/cwnd"),
     ("MSS", "/info/effective_mss"),
-    ("retrans", "/info/retransmits"),
+    ("retrans", "/info/retransmissions"),
 ];
 
 fn connections(value: &Value) -> String {
-    let list = value["connections"].as_array();
+    let lists = [value["sockets"].as_array(), value["connections"].as_array()];
     let cell = |connection: &Value, path: &str| match connection.pointer(path) {
         None | Some(Value::Null) => "-".to_owned(),
         Some(value) => plain(value),
     };
     let head = COLUMNS.map(|(name, _)| name.to_owned());
-    let rows = list
+    let rows = lists
         .into_iter()
+        .flatten()
         .flatten()
         .map(|connection| COLUMNS.map(|(_, path)| cell(connection, path)));
     let rows: Vec<[String; 10]> = std::iter::once(head).chain(rows).collect();
@@ -127,13 +128,14 @@ fn cycles(value: &Value) -> String {
         }
     };
     let mut text = format!(
-        "\nLoop: {} turns, {} productive; {} frames in, {} out; {} commands; {} sleeps\n",
+        "\nLoop: {} turns, {} productive; {} frames in, {} out; {} commands; {} sleeps, {} naps\n",
         of("turns"),
         of("productive_turns"),
         of("frames_in"),
         of("frames_out"),
         of("commands"),
-        of("sleeps")
+        of("sleeps"),
+        of("naps")
     );
     text.push_str(&format!(
         "Cycles: {:.1} % useful, {:.1} % polling, {:.1} % asleep; of the useful ones\n",
@@ -204,7 +206,7 @@ mod tests {
     fn a_page_shows_connections_cycles_and_counters_that_are_not_0() {
         let document = json!({
             "loop": {
-                "turns": 10, "productive_turns": 4, "frames_in": 3, "frames_out": 3, "commands": 5, "sleeps": 1,
+                "turns": 10, "productive_turns": 4, "frames_in": 3, "frames_out": 3, "commands": 5, "sleeps": 1, "naps": 2,
                 "productive_cycles": 300, "polling_cycles": 100, "sleep_cycles": 600,
                 "bins": { "driver": 100, "receive": 200, "agent": 0 },
             },
@@ -212,12 +214,16 @@ mod tests {
             "uals": [ { "id": 1, "pid": 42, "gone": false, "dtis": 2 } ],
             "connections": [
                 { "state": "Established", "local": "10.0.0.2:80", "remote": "10.0.0.1:5", "ual": 1, "send_queue": 9,
-                  "receive_queue": 0, "info": { "srtt_us": 55 } },
+                  "receive_queue": 0, "info": { "srtt_us": 55, "retransmissions": 3 } },
+            ],
+            "sockets": [
+                { "state": "Listen", "local": "10.0.0.2:80", "ual": 1, "send_queue": 128, "receive_queue": 4 },
             ],
         });
         let page = page(&document, false);
         for expected in [
-            "Established  0       9       10.0.0.2:80",
+            "Listen       4       128     10.0.0.2:80    -             1",
+            "Established  0       9       10.0.0.2:80    10.0.0.1:5    1    55      -     -    3\n",
             "30.0 % useful, 10.0 % polling, 60.0 % asleep",
             "receive       66.7 %",
             "device_drops.to_engine",

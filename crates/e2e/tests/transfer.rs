@@ -4,6 +4,7 @@
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr};
+use std::path::Path;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -77,10 +78,10 @@ fn generate(index: usize, size: u64, mut piece: impl FnMut(&[u8]) -> Result<()>)
 }
 
 /// Runs a job for each size, some at a time; all failures are told.
-fn all(sizes: &[u64], job: impl Fn(usize, u64) -> Result<()> + Sync) {
+fn all(sizes: &[u64], at_a_time: usize, job: impl Fn(usize, u64) -> Result<()> + Sync) {
     let (turn, failures) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
     std::thread::scope(|scope| {
-        for _ in 0..AT_A_TIME {
+        for _ in 0..at_a_time {
             scope.spawn(|| {
                 loop {
                     let index = turn.fetch_add(1, Ordering::Relaxed);
@@ -140,15 +141,9 @@ fn get(ground: &Ground, port: u16, path: &str) -> Result<(u64, Sha256)> {
     Ok((total, digest))
 }
 
-#[test]
-fn downloads_arrive_byte_for_byte() -> Result<()> {
-    if !available() {
-        return Ok(());
-    }
-    let ground = Ground::new()?;
-    let (set, root) = (set(), ground.folder().join("www"));
-    std::fs::create_dir(&root)?;
-    let sizes = sizes(&set);
+/// Writes the files of a set; their digests.
+fn write_files(root: &Path, sizes: &[u64]) -> Result<Vec<String>> {
+    std::fs::create_dir(root)?;
     let mut digests = Vec::new();
     for (index, size) in sizes.iter().enumerate() {
         let mut file = std::fs::File::create(root.join(format!("{index}.bin")))?;
@@ -159,20 +154,56 @@ fn downloads_arrive_byte_for_byte() -> Result<()> {
         })?;
         digests.push(hex(&digest));
     }
+    Ok(digests)
+}
+
+/// The web server on the ground's engine.
+fn serve(ground: &Ground, config: Config) -> Result<Server> {
     let ual = sidecore_client::Ual::open_on(
         ground.engine().connect()?,
-        &sidecore_userver::ual_config(&Config::new(
-            &root,
-            SocketAddr::from((ENGINE, 80)),
-            Io::Sidecore,
-        )),
+        &sidecore_userver::ual_config(&config),
     )?;
+    Server::start_on(config, &ual).map_err(|e| anyhow::anyhow!("{e}"))
+}
+
+#[test]
+fn downloads_arrive_byte_for_byte() -> Result<()> {
+    if !available() {
+        return Ok(());
+    }
+    let ground = Ground::new()?;
+    let root = ground.folder().join("www");
+    let sizes = sizes(&set());
+    let digests = write_files(&root, &sizes)?;
     let config = Config::new(&root, SocketAddr::from((ENGINE, 80)), Io::Sidecore);
-    let server = Server::start_on(config, &ual).map_err(|e| anyhow::anyhow!("{e}"))?;
-    all(&sizes, |index, size| {
+    let server = serve(&ground, config)?;
+    all(&sizes, AT_A_TIME, |index, size| {
         let (total, digest) = get(&ground, 80, &format!("/{index}.bin"))?;
         ensure!(total == size, "{total} bytes came");
         ensure!(hex(&digest) == digests[index], "other bytes came");
+        Ok(())
+    });
+    server.stop().map_err(|e| anyhow::anyhow!("{e}"))?;
+    Ok(())
+}
+
+/// Files too large for the cache go through a small room, which all their readers share: none of them may be left waiting.
+#[test]
+fn many_readers_of_large_files_all_get_on() -> Result<()> {
+    if !available() {
+        return Ok(());
+    }
+    let ground = Ground::new()?;
+    let root = ground.folder().join("www");
+    let size = 3_000_000;
+    let digests = write_files(&root, &[size])?;
+    let mut config = Config::new(&root, SocketAddr::from((ENGINE, 80)), Io::Sidecore);
+    config.cache_bytes = 4 << 20;
+    let server = serve(&ground, config)?;
+    all(&[size; 200], 200, |_, size| {
+        let (total, digest) = get(&ground, 80, "/0.bin")?;
+        ensure!(total == size, "{total} bytes came");
+        ensure!(hex(&digest) == digests[0], "other bytes came");
         Ok(())
     });
     server.stop().map_err(|e| anyhow::anyhow!("{e}"))?;
@@ -186,7 +217,7 @@ fn uploads_arrive_byte_for_byte() -> Result<()> {
     }
     let ground = Ground::new()?;
     let _sink = Service::start(ground.ual()?, SocketAddr::from((ENGINE, 9)), Kind::Digest)?;
-    all(&sizes(&set()), |index, size| {
+    all(&sizes(&set()), AT_A_TIME, |index, size| {
         let mut stream = ground.connect(9)?;
         let mut digest = Sha256::new();
         generate(index, size, |piece| {

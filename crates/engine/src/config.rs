@@ -13,7 +13,8 @@ use serde::{Deserialize, Serialize};
 pub enum IdlePolicy {
     /// Never sleeps, as in the papers.
     Poll,
-    /// Polls for [`EngineConfig::spin`], then sleeps on NIC and doorbells.
+    /// Polls for [`EngineConfig::spin`], then sleeps on NIC and doorbells. While frames come fast it naps for
+    /// [`EngineConfig::nap`] instead.
     #[default]
     Adaptive,
 }
@@ -152,8 +153,12 @@ pub struct EngineConfig {
     pub gateway: Option<Ipv4Addr>,
     /// What to do when there is nothing to do.
     pub idle: IdlePolicy,
-    /// How long `adaptive` polls without finding anything before it sleeps.
+    /// How long `adaptive` polls without finding anything before it sleeps, at most: it does so while most gaps in the work are shorter, and
+    /// else for as long as a wake-up costs.
     pub spin: Duration,
+    /// How long `adaptive` naps at a time at most, instead of polling, while several frames come in that time: a frame then waits up to so
+    /// much longer, and costs less. Naps that find little, or slow the peers down, are given up for a while. Zero: none.
+    pub nap: Duration,
     /// Core to run on.
     pub core: Option<usize>,
     /// What UALs may have.
@@ -179,6 +184,7 @@ impl Default for EngineConfig {
             gateway: None,
             idle: IdlePolicy::default(),
             spin: Duration::from_micros(50),
+            nap: Duration::from_micros(100),
             core: None,
             policy: Policy::default(),
             budgets: Budgets::default(),

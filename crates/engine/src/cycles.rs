@@ -48,6 +48,8 @@ pub(crate) struct LoopCounters {
     pub(crate) productive_turns: u64,
     /// Times that the engine slept.
     pub(crate) sleeps: u64,
+    /// Times that it napped: slept for a fixed time while frames came fast.
+    pub(crate) naps: u64,
     /// Frames taken from the device.
     pub(crate) frames_in: u64,
     /// Frames sent.

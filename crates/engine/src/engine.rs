@@ -10,7 +10,7 @@ use sidecore_tcp::Instant;
 use crate::capture::Captures;
 use crate::clock::EngineClock;
 use crate::commands::{self, Context};
-use crate::config::{Budgets, EngineConfig, IdlePolicy};
+use crate::config::{Budgets, EngineConfig};
 use crate::cycles::{Bin, LoopCounters, Stopwatch};
 use crate::idle::Idle;
 use crate::loopback::Loopback;
@@ -70,7 +70,7 @@ impl Engine {
         agent: crate::agent::AgentThread,
     ) -> std::io::Result<Self> {
         let clock = EngineClock::new();
-        let idle = Idle::new(config.idle, config.spin, &nic, &inbox)?;
+        let idle = Idle::new(&config, &nic, &inbox)?;
         Ok(Self {
             tables: Tables::new(&config),
             loopback: Loopback::new(LOOPBACK_FRAMES),
@@ -113,6 +113,7 @@ impl Engine {
             return Turn::Stopped;
         }
         if found > 0 {
+            self.idle.was_productive(now);
             Turn::Productive
         } else {
             Turn::Idle
@@ -126,9 +127,8 @@ impl Engine {
         }
         loop {
             match self.turn() {
-                Turn::Productive => self.idle.was_productive(),
+                Turn::Productive => {}
                 Turn::Stopped => break,
-                Turn::Idle if self.idle.policy() == IdlePolicy::Poll => std::hint::spin_loop(),
                 Turn::Idle => self.rest(),
             }
         }
@@ -138,6 +138,9 @@ impl Engine {
     }
 
     fn receive(&mut self, now: Instant, watch: &mut Stopwatch) -> usize {
+        if self.idle.holds_back(now) {
+            return 0;
+        }
         let mut frames = 0;
         for _ in 0..self.budgets.receive_bursts {
             let taken = self.nic.receive(&mut self.burst);
@@ -171,6 +174,7 @@ impl Engine {
             frames += taken;
             watch.lap(Bin::Receive);
         }
+        self.idle.received(now, frames);
         self.counters.frames_in += frames as u64;
         frames
     }
@@ -418,7 +422,9 @@ impl Engine {
                 continue;
             };
             if !ual.touched.is_empty() {
-                ual.wake_touched();
+                if ual.wake_touched() {
+                    self.idle.has_woken();
+                }
                 woke += 1;
             }
         }

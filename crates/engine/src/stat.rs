@@ -4,6 +4,7 @@ use serde_json::{Value, json};
 use sidecore_nic::{AnyNic, Nic, NicCounters};
 
 use crate::cycles::NAMES;
+use crate::dti::{Dti, Role};
 use crate::engine::Engine;
 
 /// Connections in one document at most: a million would stop the engine for seconds.
@@ -31,6 +32,7 @@ impl Engine {
                 "turns": self.counters.turns,
                 "productive_turns": self.counters.productive_turns,
                 "sleeps": self.counters.sleeps,
+                "naps": self.counters.naps,
                 "frames_in": self.counters.frames_in,
                 "frames_out": self.counters.frames_out,
                 "commands": self.counters.commands,
@@ -47,8 +49,41 @@ impl Engine {
             "nic": nic(&self.nic),
             "uals": self.uals(),
             "connections": connections,
+            "sockets": self.sockets(),
         })
         .to_string()
+    }
+
+    /// Listening and datagram sockets; as `ss` has it, a listener's receive queue are connections that wait to be accepted, and its send queue
+    /// is how many may.
+    fn sockets(&self) -> Vec<Value> {
+        let socket = |dti: &Dti| {
+            let ual = self.tables.uals.get(dti.ual as usize)?.as_ref()?.id;
+            match &dti.role {
+                Role::Listening(listening) => Some(json!({
+                    "state": "Listen",
+                    "local": listening.local.to_string(),
+                    "ual": ual,
+                    "receive_queue": listening.waiting.len(),
+                    "send_queue": listening.backlog,
+                })),
+                Role::Datagram { socket, peer } => Some(json!({
+                    "state": "Datagram",
+                    "local": self.stack.udp_local((*socket)?)?.to_string(),
+                    "remote": peer.map(|peer| peer.to_string()),
+                    "ual": ual,
+                    "receive_queue": dti.rx.in_order.saturating_sub(dti.rx.returned),
+                    "send_queue": dti.tx.end - dti.tx.una,
+                })),
+                _ => None,
+            }
+        };
+        self.tables
+            .dtis
+            .iter()
+            .filter_map(socket)
+            .take(CONNECTIONS_MAX)
+            .collect()
     }
 
     fn connection(&self, c: &sidecore_stack::ConnectionInfo) -> Value {

@@ -7,7 +7,7 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use anyhow::{Context, bail};
 use serde::{Deserialize, Serialize};
 use sidecore_client::{Dti, Event, EventKind, EventQueue, Status, Ual};
-use sidecore_engine::{Engine, IdlePolicy};
+use sidecore_engine::Engine;
 
 use crate::echo::Announcement;
 use crate::native::{
@@ -44,11 +44,17 @@ pub fn serve(
 ) -> anyhow::Result<Infallible> {
     match &config.carrier {
         Carrier::Kernel { listen, .. } => serve_kernel(*listen, config.bytes, ready),
-        Carrier::Engine { tap, port, threads } => {
+        Carrier::Engine {
+            tap,
+            port,
+            threads,
+            idle,
+        } => {
             let address = at(tap.address, *port);
+            let engine = engine_on_tap(tap, *idle)?;
             match threads {
                 Threads::One => {
-                    let (mut engine, control) = Engine::new(engine_on_tap(tap, IdlePolicy::Poll)?)?;
+                    let (mut engine, control) = Engine::new(engine)?;
                     let ends = open_within(&mut engine, &control, CONNECTIONS)?;
                     let mut server = BulkServer::new(ends, address, config.bytes)?;
                     engine.turn();
@@ -57,7 +63,7 @@ pub fn serve(
                     bail!("the engine ended")
                 }
                 Threads::Two => {
-                    let engine = Engine::spawn(engine_on_tap(tap, IdlePolicy::Adaptive)?)?;
+                    let engine = Engine::spawn(engine)?;
                     let ual = Ual::open_on(engine.connect()?, &wishes(CONNECTIONS))?;
                     let mut server = BulkServer::new(Ends::of(ual)?, address, config.bytes)?;
                     ready(Announcement::of_engine(address, engine.control()));

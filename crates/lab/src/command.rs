@@ -63,6 +63,9 @@ pub struct RunOptions {
     /// Processor of the client
     #[arg(long, value_name = "CORE")]
     pub client_core: Option<usize>,
+    /// Only the variants whose names contain one of these
+    #[arg(long, value_name = "PART", value_delimiter = ',')]
+    pub only: Vec<String>,
     /// Congestion control of kernel connections
     #[arg(long, value_name = "NAME")]
     pub congestion: Option<String>,
@@ -103,6 +106,7 @@ impl RunOptions {
         }
         settings.server_core = self.server_core.unwrap_or(settings.server_core);
         settings.client_core = self.client_core.unwrap_or(settings.client_core);
+        settings.only.clone_from(&self.only);
         if let Some(name) = &self.congestion {
             settings.congestion.clone_from(name);
         }

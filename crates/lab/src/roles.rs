@@ -193,6 +193,14 @@ pub struct EngineUse {
     pub frames_out: u64,
     /// System calls of its driver.
     pub system_calls: u64,
+    /// Times that it slept until something came.
+    pub sleeps: u64,
+    /// Times that it napped.
+    pub naps: u64,
+    /// Times that it woke the first application.
+    pub wakes: u64,
+    /// Turns that found something to do.
+    pub turns: u64,
 }
 
 impl EngineUse {
@@ -212,6 +220,10 @@ impl EngineUse {
             frames_in: number("/loop/frames_in") as u64,
             frames_out: number("/loop/frames_out") as u64,
             system_calls: number("/nic/syscalls") as u64,
+            sleeps: number("/loop/sleeps") as u64,
+            naps: number("/loop/naps") as u64,
+            wakes: number("/uals/0/counters/wakes") as u64,
+            turns: number("/loop/productive_turns") as u64,
         })
     }
 
@@ -224,6 +236,10 @@ impl EngineUse {
             frames_in: self.frames_in.saturating_sub(earlier.frames_in),
             frames_out: self.frames_out.saturating_sub(earlier.frames_out),
             system_calls: self.system_calls.saturating_sub(earlier.system_calls),
+            sleeps: self.sleeps.saturating_sub(earlier.sleeps),
+            naps: self.naps.saturating_sub(earlier.naps),
+            wakes: self.wakes.saturating_sub(earlier.wakes),
+            turns: self.turns.saturating_sub(earlier.turns),
         }
     }
 }

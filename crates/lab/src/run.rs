@@ -46,6 +46,8 @@ pub struct Settings {
     pub client_core: usize,
     /// Congestion control of all kernel connections.
     pub congestion: String,
+    /// Only the variants whose names contain one of these; empty: all.
+    pub only: Vec<String>,
     /// After its rounds, every arm of some experiments runs once more under `perf`, if there is one, to tell receiving apart ([`crate::profile`]).
     pub profile: bool,
     /// This run is that one.
@@ -54,6 +56,11 @@ pub struct Settings {
 }
 
 impl Settings {
+    /// Whether a variant of this name is to be run.
+    pub fn wants(&self, name: &str) -> bool {
+        self.only.is_empty() || self.only.iter().any(|part| name.contains(part.as_str()))
+    }
+
     /// Short or full runs on the first two processors (on one alone, both sides share it, and the figures say little).
     pub fn new(quick: bool) -> Self {
         let cores = sidecore_sys::affinity::allowed_cores().unwrap_or_default();
@@ -66,6 +73,7 @@ impl Settings {
             server_core,
             client_core: cores.get(1).copied().unwrap_or(server_core),
             congestion: "cubic".into(),
+            only: Vec::new(),
             profile: true,
             sampled: false,
         }
@@ -307,7 +315,9 @@ pub fn interleave(
 ) -> anyhow::Result<Vec<Run>> {
     let mut runs = Vec::new();
     for round in 0..settings.rounds {
-        let mut order: Vec<usize> = (0..arms.len()).collect();
+        let mut order: Vec<usize> = (0..arms.len())
+            .filter(|index| settings.wants(&arms[*index].name))
+            .collect();
         if round % 2 == 1 {
             order.reverse();
         }
@@ -340,7 +350,7 @@ pub fn sample(
         ..settings.clone()
     };
     let mut runs = Vec::new();
-    for arm in arms {
+    for arm in arms.iter_mut().filter(|arm| settings.wants(&arm.name)) {
         progress.say(&format!("{case}: {} (sampled)", arm.name));
         match run_once(&sampled, case, arm, settings.rounds) {
             Ok(run) => runs.extend(run.profile.is_some().then_some(run)),

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, bail};
 use serde::{Deserialize, Serialize};
 use sidecore_client::Ual;
-use sidecore_engine::{Engine, IdlePolicy, Turn};
+use sidecore_engine::{Engine, EngineConfig, IdlePolicy, Turn};
 use sidecore_userver::{Config, EngineWorker, Io, Server, ual_config};
 
 use crate::echo::Announcement;
@@ -53,6 +53,8 @@ pub enum Carrier {
         port: u16,
         /// Threads of engine and server.
         threads: Threads,
+        /// What the engine does when there is nothing to do.
+        idle: IdlePolicy,
     },
 }
 
@@ -74,11 +76,17 @@ pub fn serve(
             server.join()?;
             bail!("the server ended")
         }
-        Carrier::Engine { tap, port, threads } => {
+        Carrier::Engine {
+            tap,
+            port,
+            threads,
+            idle,
+        } => {
             let listen = at(tap.address, *port);
+            let engine = engine_on_tap(tap, *idle)?;
             match threads {
-                Threads::One => serve_within(config, tap, listen, ready),
-                Threads::Two => serve_beside(config, tap, listen, ready),
+                Threads::One => serve_within(config, engine, listen, ready),
+                Threads::Two => serve_beside(config, engine, listen, ready),
             }
         }
     }
@@ -94,11 +102,11 @@ fn userver(config: &WebConfig, listen: SocketAddr, io: Io) -> Config {
 /// Engine and server in this thread: their turns alternate.
 fn serve_within(
     config: &WebConfig,
-    tap: &TapSpec,
+    engine: EngineConfig,
     listen: SocketAddr,
     ready: &mut dyn FnMut(Announcement),
 ) -> anyhow::Result<Infallible> {
-    let (mut engine, control) = Engine::new(engine_on_tap(tap, IdlePolicy::Poll)?)?;
+    let (mut engine, control) = Engine::new(engine)?;
     let socket = control.connect()?;
     let userver = userver(config, listen, Io::Sidecore);
     let wishes = ual_config(&userver);
@@ -112,7 +120,7 @@ fn serve_within(
         for _ in 0..TURNS {
             let turn = engine.turn();
             if worker.turn() == 0 && turn == Turn::Idle {
-                std::hint::spin_loop();
+                engine.rest();
             }
         }
         if worker.has_stopped() {
@@ -124,13 +132,12 @@ fn serve_within(
 /// The engine in a thread beside the server's.
 fn serve_beside(
     config: &WebConfig,
-    tap: &TapSpec,
+    mut engine: EngineConfig,
     listen: SocketAddr,
     ready: &mut dyn FnMut(Announcement),
 ) -> anyhow::Result<Infallible> {
     let folder = tempfile::tempdir().context("a folder for the engine's socket")?;
     let socket = folder.path().join("engine.sock");
-    let mut engine = engine_on_tap(tap, IdlePolicy::Adaptive)?;
     engine.socket = Some(socket.clone());
     let engine = Engine::spawn(engine)?;
     let server = Server::start(Config {

@@ -31,6 +31,11 @@ impl DtiTable {
         self.slots.len() - self.free.len()
     }
 
+    /// All of them. Walks the whole table: not for the packet path.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Dti> {
+        self.slots.iter().filter_map(|slot| slot.dti.as_ref())
+    }
+
     /// Puts one in; `make` gets the slot's new epoch. `None` when the table is full.
     pub(crate) fn insert(&mut self, make: impl FnOnce(u32) -> Dti) -> Option<u32> {
         let slot = match self.free.pop() {

@@ -250,10 +250,11 @@ impl Ual {
     }
 
     /// Wakes whoever sleeps on a queue that got an event in this turn.
-    pub(crate) fn wake_touched(&mut self) {
+    pub(crate) fn wake_touched(&mut self) -> bool {
         if self.touched.is_empty() {
-            return;
+            return false;
         }
+        let before = self.counters.wakes;
         // One fence for all: the events are published before the announcements of sleepers are read.
         self.control.fence();
         for evq in self.touched.drain(..) {
@@ -262,6 +263,7 @@ impl Ual {
                 self.counters.wakes += 1;
             }
         }
+        self.counters.wakes != before
     }
 }
 

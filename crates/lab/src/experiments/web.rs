@@ -2,8 +2,10 @@
 
 use std::net::SocketAddr;
 
+use sidecore_engine::IdlePolicy;
+
 use super::Experiment;
-use super::common::{note_void, ratio_cell, run_against, run_echo, table};
+use super::common::{in_short, note_void, ratio_cell, run_against, run_echo, table};
 use crate::echo::{EchoConfig, NullEcho};
 use crate::ground::{TapGround, VethGround};
 use crate::load::arrivals::Arrivals;
@@ -41,6 +43,7 @@ pub const SATURATION: &str = "saturation";
 pub const HALF: &str = "half of the kernel's best rate";
 
 const ENGINE_ONE: &str = "userver on the engine, one thread";
+const ENGINE_ADAPTIVE: &str = "userver on the engine, one thread, adaptive";
 const ENGINE_TWO: &str = "userver on the engine, two threads";
 const FLOOR: &str = "TAP floor (null responder)";
 const KERNEL: [(&str, &str); 3] = [
@@ -108,8 +111,14 @@ impl Stage {
     /// All servers under this load.
     fn arms(&self, arrivals: Arrivals) -> Vec<Arm<'_>> {
         let mut arms = vec![
-            self.engine(ENGINE_ONE, Threads::One, arrivals),
-            self.engine(ENGINE_TWO, Threads::Two, arrivals),
+            self.engine(ENGINE_ONE, Threads::One, IdlePolicy::Poll, arrivals),
+            self.engine(
+                ENGINE_ADAPTIVE,
+                Threads::One,
+                IdlePolicy::Adaptive,
+                arrivals,
+            ),
+            self.engine(ENGINE_TWO, Threads::Two, IdlePolicy::Adaptive, arrivals),
         ];
         arms.extend(KERNEL.map(|(name, io)| self.kernel(name, io, arrivals)));
         arms.extend(nginx::program().map(|program| self.nginx(program, arrivals)));
@@ -117,12 +126,19 @@ impl Stage {
         arms
     }
 
-    fn engine(&self, name: &str, threads: Threads, arrivals: Arrivals) -> Arm<'_> {
+    fn engine(
+        &self,
+        name: &str,
+        threads: Threads,
+        idle: IdlePolicy,
+        arrivals: Arrivals,
+    ) -> Arm<'_> {
         let run = move |settings: &Settings| {
             let carrier = Carrier::Engine {
                 tap: self.tap.tap(),
                 port: PORT,
                 threads,
+                idle,
             };
             let client = Some(self.tap.client.name());
             run_against(settings, (None, self.server(carrier)), client, |address| {
@@ -239,7 +255,7 @@ fn ratios(summaries: &[Summary], runs: &[Run]) -> Table {
     }
     columns.extend(["CPU at half load", "p99 at half load"]);
     let mut table = Table::new(&title, &columns);
-    for arm in [ENGINE_ONE, ENGINE_TWO, FLOOR] {
+    for arm in [ENGINE_ONE, ENGINE_ADAPTIVE, ENGINE_TWO, FLOOR] {
         let ratio = |case, value: fn(&Run) -> f64| ratio_cell(runs, case, arm, best, value);
         let plain = |value| match without(SATURATION, arm, value) {
             Some(ratio) => format!("{ratio:.2}"),
@@ -262,7 +278,7 @@ fn ratios(summaries: &[Summary], runs: &[Run]) -> Table {
 fn finding(summaries: &[Summary], runs: &[Run]) -> Option<String> {
     let best = &best_kernel(summaries)?.arm;
     let ratio = |value: fn(&Run) -> f64| ratio_cell(runs, SATURATION, ENGINE_ONE, best, value);
-    Some(format!(
+    in_short(format!(
         "In short: for 1 KiB files, engine and web server in one thread took {} of the server CPU a request that the kernel's best ({best}) took, and answered {} times as many requests a second.",
         ratio(Run::server_us),
         ratio(|run| run.load.rate)
@@ -271,7 +287,7 @@ fn finding(summaries: &[Summary], runs: &[Run]) -> Option<String> {
 
 /// What the engine did for a request at saturation, by its own counters.
 fn per_request(runs: &[Run]) -> Vec<String> {
-    [ENGINE_ONE, ENGINE_TWO]
+    [ENGINE_ONE, ENGINE_ADAPTIVE, ENGINE_TWO]
         .iter()
         .filter_map(|arm| {
             let run = runs.iter().find(|run| run.case == SATURATION && run.arm == *arm && run.engine.is_some())?;
@@ -318,7 +334,7 @@ fn plot(summaries: &[Summary]) -> Plot {
 fn notes() -> Vec<String> {
     let mut notes = super::echo::notes();
     notes.push(
-        "'One thread': turns of the engine and of the server alternate in one thread, which never sleeps: at half load its 'server µs' are all of the processor, 'useful' what the engine needed of it. 'Two threads': the engine in a thread of its own beside the server's, on the same processor, sleeping when idle (adaptive)."
+        "'One thread': turns of the engine and of the server alternate in one thread, which never sleeps (at half load its 'server µs' are all of the processor, 'useful' what the engine needed of it) or, 'adaptive', sleeps or naps when there is nothing to do. 'Two threads': the engine in a thread of its own beside the server's, on the same processor, sleeping when idle (adaptive)."
             .into(),
     );
     notes.push("Half load: an open loop, Poisson arrivals, latency from when a request was due; the same rate for all.".into());

@@ -206,9 +206,7 @@ impl EngineWorker {
         let mut count = self.take_receives();
         count += self.take_sends();
         count += self.take_accepts();
-        for dti in take(&mut self.starved) {
-            self.with(dti.handle(), Core::go_on);
-        }
+        self.serve_starved();
         if self.stop.is_wanted() && !self.stopping {
             self.begin_to_stop();
         }
@@ -217,6 +215,22 @@ impl EngineWorker {
         }
         self.core.lane.flush();
         count
+    }
+
+    /// Goes on with connections that waited for room; who finds none waits again, in the same order.
+    fn serve_starved(&mut self) {
+        if self.starved.is_empty() {
+            return;
+        }
+        self.core.serving_queue = true;
+        for dti in take(&mut self.starved) {
+            self.core.queued -= 1;
+            if let Some(connection) = self.find(dti.handle()) {
+                connection.starved = false; // it is off the list, and may come onto it again
+                self.with(dti.handle(), Core::go_on);
+            }
+        }
+        self.core.serving_queue = false;
     }
 
     /// Sleeps until there is something to receive or to accept, or to go on with.
@@ -392,6 +406,7 @@ impl EngineWorker {
         }
         if starved && !was_starved {
             self.starved.push(dti);
+            self.core.queued += 1;
         }
         true
     }
@@ -433,7 +448,7 @@ impl EngineWorker {
         else {
             return;
         };
-        self.core.unblock(&mut connection);
+        self.core.forget(&mut connection);
         match connection.state {
             State::Waiting => self.waiting -= 1,
             State::Open | State::Lingering => self.open -= 1,

@@ -1,9 +1,10 @@
 //! One connection's receives and sends.
 
+mod stream;
+
 use std::collections::VecDeque;
 use std::mem::{replace, take};
 use std::net::{Ipv4Addr, SocketAddr};
-use std::os::unix::fs::FileExt;
 use std::rc::Rc;
 
 use sidecore_client::{
@@ -18,9 +19,6 @@ use crate::site::{Next, Site};
 
 /// Bytes of one send at most, so that a slow reader is seen to make progress.
 const SEND: u64 = 256 * 1024;
-
-/// Bytes of one send of a file that is not in memory.
-const STREAM: u64 = 128 * 1024;
 
 /// Bytes, and sends, that a connection may have under way. More wait.
 const UNDER_WAY: u64 = 1 << 20;
@@ -60,8 +58,10 @@ pub(super) enum State {
 /// What a send needs to stay as it is.
 enum Held {
     Edition(#[expect(dead_code, reason = "held, not read")] Rc<RegionEdition>),
+    /// Something made for one answer.
     Block(#[expect(dead_code, reason = "held, not read")] Block),
-    Nothing,
+    /// Part of a file that is not in memory.
+    Stream(#[expect(dead_code, reason = "held, not read")] Block),
 }
 
 struct UnderWay {
@@ -81,6 +81,8 @@ pub(super) struct Connection {
     waiting: VecDeque<Event>,
     under_way: VecDeque<UnderWay>,
     bytes_under_way: u64,
+    /// Of these: of files that are not in memory.
+    streamed: u64,
     cookie: u64,
     /// Cookie of the last send of which the engine tells.
     notified: u64,
@@ -111,6 +113,7 @@ impl Connection {
             waiting: VecDeque::new(),
             under_way: VecDeque::new(),
             bytes_under_way: 0,
+            streamed: 0,
             cookie: 0,
             notified: 0,
             pending: None,
@@ -145,6 +148,13 @@ pub(super) struct Core {
     pub(super) site: Site<RegionStore>,
     /// Room for what is made or read for one answer.
     room: Arena,
+    /// Connections with part of a file there, and bytes of these parts.
+    streams: u64,
+    streamed: u64,
+    /// Connections that wait for room, in the order in which they get it.
+    pub(super) queued: usize,
+    /// It is their turn.
+    pub(super) serving_queue: bool,
     place: u64,
     /// Connections whose answers wait for earlier ones: only for their sake are the sends' events worth waking for.
     pub(super) blocked: usize,
@@ -191,6 +201,10 @@ impl Core {
             region,
             site,
             room,
+            streams: 0,
+            streamed: 0,
+            queued: 0,
+            serving_queue: false,
             place: 0,
             blocked: 0,
             stopping: false,
@@ -227,7 +241,8 @@ impl Core {
         connection.active = self.site.clock.monotonic;
         self.site.counters.accepted.add(1);
         // The last, short segment of an answer is not to wait for an acknowledgement.
-        let _ = self.lane.set_option(connection.dti, Opt::NoDelay, 1, 0, 0);
+        let set = self.lane.set_option(connection.dti, Opt::NoDelay, 1, 0, 0);
+        connection.no_delay = set.is_ok();
     }
 
     /// Answers what an event's bytes complete.
@@ -398,15 +413,7 @@ impl Core {
         more: bool,
     ) -> Result<u64, Stopped> {
         if let RegionEdition::Open(file) = &**edition {
-            let count = len.min(STREAM);
-            self.step.resize(STREAM as usize, 0);
-            let step = &mut self.step[..count as usize];
-            let block = self.room.allocate(count).ok_or(Stopped::Starved)?;
-            file.read_exact_at(step, start)
-                .map_err(|_| Stopped::Broken)?;
-            let extent = self.put(block.offset(), &self.step[..count as usize])?;
-            let more = more || count < len;
-            return self.post(connection, extent, more, Held::Block(block));
+            return self.send_part(connection, file, start, len, more);
         }
         let count = len.min(SEND);
         let extent = edition
@@ -428,7 +435,7 @@ impl Core {
         let cookie = connection.cookie + 1;
         let notify = cookie - connection.notified >= NOTIFY
             || extent.len >= NOTIFY_FROM
-            || matches!(held, Held::Block(_));
+            || matches!(held, Held::Block(_) | Held::Stream(_));
         let mut flags = if more { flags::MORE } else { 0 };
         if notify {
             flags |= flags::NOTIFY;
@@ -452,10 +459,12 @@ impl Core {
     pub(super) fn sent(&mut self, connection: &mut Connection, cookie: u64) {
         while let Some(front) = connection.under_way.front()
             && front.cookie <= cookie
-            && let Some(mut done) = connection.under_way.pop_front()
+            && let Some(done) = connection.under_way.pop_front()
         {
             connection.bytes_under_way -= u64::from(done.len);
-            done.held = Held::Nothing;
+            if matches!(done.held, Held::Stream(_)) {
+                self.unstream(connection, u64::from(done.len));
+            }
         }
         connection.active = self.site.clock.monotonic;
         if connection.state == State::Open {
@@ -465,7 +474,6 @@ impl Core {
 
     /// Does what waited: answers that were put aside, then requests behind them.
     pub(super) fn go_on(&mut self, connection: &mut Connection) {
-        connection.starved = false;
         if let Some(how) = connection.leaving {
             return self.leave(connection, how);
         }
@@ -487,10 +495,7 @@ impl Core {
     }
 
     /// Takes what waits on a connection.
-    pub(super) fn unblock(
-        &mut self,
-        connection: &mut Connection,
-    ) -> Option<Box<Plan<RegionEdition>>> {
+    fn unblock(&mut self, connection: &mut Connection) -> Option<Box<Plan<RegionEdition>>> {
         let plan = connection.pending.take();
         self.blocked -= usize::from(plan.is_some());
         plan

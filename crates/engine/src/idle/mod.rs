@@ -1,40 +1,50 @@
-//! What the engine does when there is nothing to do.
+//! What the engine does when there is nothing to do: polls on, sleeps, or naps while frames come fast ([`moderation`]).
 //!
 //! Sleeping is announced to every UAL before the last look at the queues, so that whoever posts afterwards rings (the protocol
 //! is in `sidecore_abi::control`). The engine then waits for the device, the UALs' wake sockets, the agent's, or the next timer.
 
+mod moderation;
+mod spin;
+
+use std::num::NonZeroU64;
 use std::os::fd::{AsFd, OwnedFd};
-use std::time::{Duration, Instant as SystemInstant};
+use std::time::Duration;
 
 use rustix::event::epoll;
 use sidecore_nic::{AnyNic, Nic};
 use sidecore_sys::wake::Sleeper;
 use sidecore_tcp::Instant;
 
-use crate::config::IdlePolicy;
+use crate::config::{EngineConfig, IdlePolicy};
 use crate::engine::Engine;
 use crate::mailbox::Inbox;
+use moderation::Moderation;
+use spin::Spin;
+
+/// How late a nap may end, in nanoseconds. By default the kernel gathers timers within 50 µs, which doubles a nap.
+const TIMER_SLACK: NonZeroU64 = NonZeroU64::new(1_000).expect("not zero");
 
 /// State of the idle policy.
 pub(crate) struct Idle {
     policy: IdlePolicy,
-    spin: Duration,
-    since: Option<SystemInstant>,
+    spin: Spin,
+    moderation: Moderation,
+    /// Timers of this thread are exact ([`TIMER_SLACK`]).
+    exact: bool,
+    /// An application was woken, which may be waiting for this core.
+    has_woken: bool,
     epoll: OwnedFd,
 }
 
 impl Idle {
-    pub(crate) fn new(
-        policy: IdlePolicy,
-        spin: Duration,
-        nic: &AnyNic,
-        inbox: &Inbox,
-    ) -> std::io::Result<Self> {
+    pub(crate) fn new(config: &EngineConfig, nic: &AnyNic, inbox: &Inbox) -> std::io::Result<Self> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         let idle = Self {
-            policy,
-            spin,
-            since: None,
+            policy: config.idle,
+            spin: Spin::new(config.spin.as_nanos() as u64),
+            moderation: Moderation::new(config.nap),
+            exact: false,
+            has_woken: false,
             epoll,
         };
         if let Some(fd) = nic.sleep_fd() {
@@ -53,9 +63,21 @@ impl Idle {
         )?)
     }
 
-    /// The policy.
-    pub(crate) fn policy(&self) -> IdlePolicy {
-        self.policy
+    /// Whether the device is not to be looked at yet.
+    #[inline]
+    pub(crate) fn holds_back(&self, now: Instant) -> bool {
+        self.moderation.holds_back(now.as_nanos())
+    }
+
+    /// A turn took so many frames from the device.
+    #[inline]
+    pub(crate) fn received(&mut self, now: Instant, frames: usize) {
+        self.moderation.received(now.as_nanos(), frames);
+    }
+
+    /// An application was woken: before the engine naps it is let run, and its answers are sent.
+    pub(crate) fn has_woken(&mut self) {
+        self.has_woken = true;
     }
 
     /// A UAL's wake socket ends sleeps from now on.
@@ -70,32 +92,43 @@ impl Idle {
         let _ = epoll::delete(&self.epoll, sleeper.as_fd());
     }
 
-    /// Something was done: the spinning begins anew when that ends.
+    /// Something was done.
     #[inline]
-    pub(crate) fn was_productive(&mut self) {
-        self.since = None;
-    }
-
-    /// Whether it has been idle for long enough.
-    fn is_tired(&mut self) -> bool {
-        let since = *self.since.get_or_insert_with(SystemInstant::now);
-        since.elapsed() >= self.spin
+    pub(crate) fn was_productive(&mut self, now: Instant) {
+        self.spin.end_gap(now.as_nanos());
     }
 
     fn wait(&self, timeout: Option<Duration>) {
-        let timeout = timeout.map(|t| rustix::event::Timespec {
-            tv_sec: t.as_secs() as _,
-            tv_nsec: t.subsec_nanos() as _,
-        });
+        let timeout = timeout.map(timespec);
         let mut events = [const { std::mem::MaybeUninit::uninit() }; 16];
         let _ = epoll::wait(&self.epoll, &mut events, timeout.as_ref());
     }
 }
 
+fn timespec(time: Duration) -> rustix::event::Timespec {
+    rustix::event::Timespec {
+        tv_sec: time.as_secs() as _,
+        tv_nsec: time.subsec_nanos() as _,
+    }
+}
+
 impl Engine {
-    /// An idle turn under `adaptive`: spins on, or sleeps until something happens.
-    pub(crate) fn rest(&mut self) {
-        if !self.idle.is_tired() {
+    /// For who drives the turns: to be called after a turn that returned [`Turn::Idle`](crate::Turn::Idle), when the caller has nothing to do
+    /// either. Under `poll` it returns at once. Under `adaptive` it may block: until a frame, a command or a timer, or for a nap
+    /// ([`EngineConfig::nap`]). A caller that serves event queues in this thread has looked at them before.
+    pub fn rest(&mut self) {
+        if self.idle.policy == IdlePolicy::Poll {
+            return std::hint::spin_loop();
+        }
+        let now = self.clock.nanos();
+        if let Some(nap) = self.idle.moderation.nap(now, self.counters.frames_in) {
+            self.idle.spin.forget_gap();
+            if std::mem::take(&mut self.idle.has_woken) {
+                return rustix::thread::sched_yield();
+            }
+            return self.nap(Instant::from_nanos(now), nap);
+        }
+        if self.idle.spin.goes_on(now) {
             return std::hint::spin_loop();
         }
         let begun = sidecore_sys::clock::cycles();
@@ -106,7 +139,20 @@ impl Engine {
         }
         self.nic.awake();
         self.end_sleep();
-        self.idle.was_productive();
+        self.counters.sleep_cycles += sidecore_sys::clock::cycles().wrapping_sub(begun);
+    }
+
+    /// Sleeps for so long, or until the next timer, whatever comes. Nobody is told: what is posted meanwhile waits for the nap's end, and
+    /// costs no system call to ring for.
+    fn nap(&mut self, now: Instant, nap: Duration) {
+        if !self.idle.exact {
+            self.idle.exact = true;
+            let _ = rustix::thread::set_current_timer_slack(Some(TIMER_SLACK));
+        }
+        let nap = self.sleep_limit(now).map_or(nap, |limit| limit.min(nap));
+        let begun = sidecore_sys::clock::cycles();
+        let _ = rustix::thread::nanosleep(&timespec(nap));
+        self.counters.naps += 1;
         self.counters.sleep_cycles += sidecore_sys::clock::cycles().wrapping_sub(begun);
     }
 
