@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use rustix::event::epoll;
+use rustix::process::{Resource, getrlimit};
 use serde::{Deserialize, Serialize};
 use sidecore_client::{Dti, EventKind, EventQueue, Lane, Status, Ual, UalConfig};
 use sidecore_engine::{Device, Engine, EngineConfig, IdlePolicy, Policy};
@@ -39,7 +40,7 @@ pub struct MemoryConfig {
 /// What they cost.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct MemoryUse {
-    /// Connections; each has two ends here.
+    /// Connections, perhaps fewer than were asked for: on the kernel no more than descriptors allow. Each has two ends here.
     pub connections: usize,
     /// Bytes of the process, memory that it shares with itself counted once.
     pub process: u64,
@@ -86,17 +87,18 @@ fn kibibytes(text: &str, name: &str) -> Option<u64> {
 
 /// Makes the connections and says what they cost.
 pub fn run(config: &MemoryConfig) -> anyhow::Result<MemoryUse> {
+    let connections = allowed(config);
     let before = Look::now()?;
     let start = Instant::now();
     let held: Box<dyn std::any::Any> = match config.kernel {
-        true => Box::new(kernel(config.connections)?),
-        false => Box::new(engine(config.connections)?),
+        true => Box::new(kernel(connections)?),
+        false => Box::new(engine(connections)?),
     };
     let seconds = start.elapsed().as_secs_f64();
     let after = Look::now()?;
     drop(held);
     Ok(MemoryUse {
-        connections: config.connections,
+        connections,
         process: after.process.saturating_sub(before.process),
         kernel: after.kernel.saturating_sub(before.kernel),
         seconds,
@@ -107,6 +109,21 @@ pub fn run(config: &MemoryConfig) -> anyhow::Result<MemoryUse> {
 fn address(number: usize) -> Ipv4Addr {
     let number = (number / PER_ADDRESS + 1) as u32;
     Ipv4Addr::from(u32::from(Ipv4Addr::new(127, 0, 0, 0)) + number)
+}
+
+/// Descriptors that are needed for other things.
+const OTHER_FILES: u64 = 64;
+
+/// How many connections this process may have of these: each takes two descriptors on the kernel.
+fn allowed(config: &MemoryConfig) -> usize {
+    let limit = getrlimit(Resource::Nofile).current;
+    let most = limit.map_or(usize::MAX, |limit| {
+        (limit.saturating_sub(OTHER_FILES) / 2) as usize
+    });
+    match config.kernel {
+        true => config.connections.min(most),
+        false => config.connections,
+    }
 }
 
 /// Kernel sockets, the server's ends watched by epoll.

@@ -70,7 +70,7 @@ fn run(settings: &Settings, progress: &Progress) -> anyhow::Result<Report> {
     report.notes.extend([
         "A request is a whole exchange, from before connect to after close; the client closes first. The kernel client's own work (about 20 µs an exchange) bounds everything that it loads.".to_owned(),
         "Both ends on one stack: loopback, 64 addresses; the kernel may use a local port again after a second (`tcp_tw_reuse`), the engine's TIME-WAIT lasts a second here.".to_owned(),
-        "Memory: what the process has more than before (shared memory counted once), its page tables, and the kernel's slabs, divided by the number of ends: two for each connection. Nothing was sent; nothing is queued.".to_owned(),
+        "Memory: what the process has more than before (shared memory counted once), its page tables, and the kernel's slabs, divided by the number of ends: two for each connection. Nothing was sent; nothing is queued. On the kernel there are as many connections as the limit of descriptors allows.".to_owned(),
     ]);
     note_void(&report.summaries, &mut report.notes);
     Ok(report)
@@ -212,6 +212,7 @@ fn memory(report: &mut Report, settings: &Settings, progress: &Progress) -> anyh
     let loopback = Namespace::create("lo")?;
     let columns = [
         "",
+        "connections",
         "bytes of one end",
         "of these the kernel's",
         "MiB in all",
@@ -221,7 +222,7 @@ fn memory(report: &mut Report, settings: &Settings, progress: &Progress) -> anyh
         let mut table = Table::new(&format!("{number} idle connections"), &columns);
         let kernel = (index == 0).then_some(("kernel loopback: epoll", true));
         let arms = kernel.into_iter().chain([("engine: both ends", false)]);
-        for (name, kernel) in arms {
+        for (name, kernel) in arms.filter(|(name, _)| settings.wants(name)) {
             progress.say(&format!("{number} {MEMORY}: {name}"));
             let connections = *number;
             let role = Role::Memory(MemoryConfig {
@@ -234,6 +235,7 @@ fn memory(report: &mut Report, settings: &Settings, progress: &Progress) -> anyh
             let ends = 2.0 * used.connections as f64;
             table.rows.push(vec![
                 name.to_owned(),
+                used.connections.to_string(),
                 format!("{:.0}", used.per_end()),
                 format!("{:.0}", used.kernel as f64 / ends),
                 figure((used.process + used.kernel) as f64 / (1 << 20) as f64),

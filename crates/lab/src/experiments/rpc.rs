@@ -3,7 +3,7 @@
 use std::net::{Ipv4Addr, SocketAddr};
 
 use super::Experiment;
-use super::common::{note_void, ratio_cell, run_echo, with_range};
+use super::common::{in_short, note_void, ratio_cell, run_echo, with_range};
 use super::echo::case_name;
 use crate::echo::{EchoConfig, KernelEcho};
 use crate::ground::Namespace;
@@ -307,7 +307,7 @@ fn finding(report: &Report) -> Option<String> {
         let rate = |run: &Run| run.load.rate;
         ratio_cell(&report.runs, &case, arm, &peak.arm, rate)
     };
-    Some(format!(
+    in_short(format!(
         "In short: with {case}, {} times the requests a second of the kernel's best ({}) on one processor, {} times on both.",
         ratio(ONE),
         peak.arm,

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use sidecore_engine::IdlePolicy;
 
 use super::Experiment;
-use super::common::{note_void, ratio_cell, run_against, with_range};
+use super::common::{in_short, note_void, ratio_cell, run_against, with_range};
 use crate::bulk::BulkConfig;
 use crate::ground::{TapGround, VethGround};
 use crate::load::{Ask, LoadConfig};
@@ -212,7 +212,7 @@ fn table(case: &str, best: &str, bytes: usize, report: &Report) -> Table {
 fn finding(runs: &[Run]) -> Option<String> {
     let (size, _) = SIZES.last()?;
     let ratio = |case: &str, best| ratio_cell(runs, case, ENGINE_ONE, best, Run::server_us);
-    Some(format!(
+    in_short(format!(
         "In short, server CPU a byte with engine and server in one thread, {size} a transfer: {} of sendfile's for downloads, {} of read's for uploads.",
         ratio(&down(size), SENDFILE),
         ratio(&up(size), READ)

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use sidecore_engine::IdlePolicy;
 
 use super::Experiment;
-use super::common::{note_void, ratio_cell, run_against, run_echo, table};
+use super::common::{in_short, note_void, ratio_cell, run_against, run_echo, table};
 use crate::echo::{EchoConfig, NullEcho};
 use crate::ground::{TapGround, VethGround};
 use crate::load::arrivals::Arrivals;
@@ -278,7 +278,7 @@ fn ratios(summaries: &[Summary], runs: &[Run]) -> Table {
 fn finding(summaries: &[Summary], runs: &[Run]) -> Option<String> {
     let best = &best_kernel(summaries)?.arm;
     let ratio = |value: fn(&Run) -> f64| ratio_cell(runs, SATURATION, ENGINE_ONE, best, value);
-    Some(format!(
+    in_short(format!(
         "In short: for 1 KiB files, engine and web server in one thread took {} of the server CPU a request that the kernel's best ({best}) took, and answered {} times as many requests a second.",
         ratio(Run::server_us),
         ratio(|run| run.load.rate)
