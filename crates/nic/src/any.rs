@@ -5,6 +5,8 @@ use std::os::fd::BorrowedFd;
 use crate::{Caps, Nic, NicCounters, Null, RxBurst, RxFrame, Tap, TxFrame, Wire};
 
 /// One of the drivers, chosen at run time; calls are dispatched by `match`.
+// With a tag of its own, which is read by one load, and not worked out from a value that no capacity has.
+#[repr(u8)]
 pub enum AnyNic {
     /// No device.
     Null(Null),

@@ -236,20 +236,27 @@ impl Connections {
     }
 
     /// Touches what a segment of this flow will need: the entry of the flow table, and of the connection that it names the
-    /// lines that every segment touches. What is returned means nothing, but it has been loaded.
+    /// lines that every segment touches. Returns that connection, for [`expect`](Self::expect): probably the flow's, if any is.
     #[inline]
-    pub(crate) fn touch_flow(&self, key: &FlowKey) -> u64 {
+    pub(crate) fn touch_flow(&self, key: &FlowKey) -> u32 {
         let entry = self.flows.peek(key.tag(&self.hasher));
         let index = (entry as u32).wrapping_sub(1);
-        let Some(slot) = self.slots.0.get(index as usize) else {
-            return entry;
-        };
-        let tcp = &slot.tcp;
-        entry
-            ^ u64::from(slot.user)
-            ^ tcp.receive_next()
-            ^ tcp.send_limit()
-            ^ u64::from(tcp.effective_mss())
+        if let Some(slot) = self.slots.0.get(index as usize) {
+            let tcp = &slot.tcp;
+            core::hint::black_box(
+                u64::from(slot.user)
+                    ^ tcp.receive_next()
+                    ^ tcp.send_limit()
+                    ^ u64::from(tcp.effective_mss()),
+            );
+        }
+        index
+    }
+
+    /// The next segment is probably this connection's: [`find_again`](Self::find_again) looks there first.
+    #[inline]
+    pub(crate) fn expect(&mut self, index: u32) {
+        self.last = index;
     }
 
     /// Whether there is a place for another one, perhaps after [`oldest_time_wait`](Self::oldest_time_wait) is freed.
@@ -366,6 +373,12 @@ impl Connections {
     #[inline(never)]
     fn rearm(&mut self, index: u32, deadline: Instant) {
         self.wheel.arm(&mut self.slots, index, deadline);
+    }
+
+    /// Whether [`pop_timer`](Self::pop_timer) may find something.
+    #[inline]
+    pub(crate) fn timers_may_be_due(&self, now: Instant) -> bool {
+        self.wheel.may_be_due(now)
     }
 
     /// The next connection whose timer has fired.

@@ -66,7 +66,7 @@ pub use frame::MAX_HEADER_LEN;
 pub use host::Host;
 pub use id::{ConnId, DETACHED, ListenerId, UdpId, User};
 pub use info::{ConnectionInfo, ListenerInfo, UdpInfo};
-pub use input::{FrameMeta, RxChecksum};
+pub use input::{FlowHint, FrameMeta, RxChecksum};
 pub use limiter::Rate;
 pub use sink::{FrameSink, SinkCaps, TxOffload, TxPayload};
 pub use stack::Stack;

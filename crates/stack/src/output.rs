@@ -154,6 +154,9 @@ impl Stack {
             self.send_segment(index, link, segment, out);
             quantum -= 1;
             *left -= 1;
+            if self.connections[index].tcp.has_nothing_to_send() {
+                return Visit::Done;
+            }
         }
         Visit::QuantumUsed
     }

@@ -164,7 +164,8 @@ impl Stack {
             return self.rare_outcome(now, index, &{ outcome }, &{ payload }, host);
         }
         self.common_outcome(index, &outcome, payload, host);
-        self.touch(index);
+        // An acknowledgement that may wait, and be carried by the answer, needs no look at the turn's end.
+        self.touch_if_due(index);
         Verdict::Done
     }
 

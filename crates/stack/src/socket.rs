@@ -183,6 +183,29 @@ impl Stack {
         true
     }
 
+    /// [`set_send_limit`](Self::set_send_limit) and [`set_receive_limit`](Self::set_receive_limit) with one look-up, for a host that says
+    /// both once a turn. `right_edge` is shown the connection and gives the receive limit, or `None` if that has not changed.
+    #[inline]
+    pub fn set_limits(
+        &mut self,
+        id: ConnId,
+        end: u64,
+        more: bool,
+        right_edge: impl FnOnce(&Connection) -> Option<u64>,
+    ) -> bool {
+        let Some(index) = self.open(id) else {
+            return false;
+        };
+        let tcp = &mut self.connections[index].tcp;
+        tcp.set_push(more);
+        tcp.set_send_limit(end);
+        if let Some(right_edge) = right_edge(tcp) {
+            tcp.set_receive_limit(right_edge);
+        }
+        self.touch_if_due(index);
+        true
+    }
+
     /// The host has receive buffer up to stream offset `right_edge`. What was promised to the peer stays promised: a lower
     /// edge than before changes nothing. False if the id is stale or the connection closed.
     #[inline]

@@ -111,6 +111,17 @@ impl Stack {
         queue.push_back(self.connections.slots(), index);
     }
 
+    /// As [`touch`](Self::touch), when the connection may well have nothing to send: then only its timer is seen to. Not after
+    /// a change of its state.
+    #[inline]
+    pub(crate) fn touch_if_due(&mut self, index: u32) {
+        if self.connections[index].tcp.has_nothing_to_send() {
+            self.connections.arm(index);
+        } else {
+            self.touch(index);
+        }
+    }
+
     /// Takes a connection out of the lists that wait to send.
     fn untouch(&mut self, index: u32) {
         let slot = &mut self.connections[index];

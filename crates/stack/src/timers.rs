@@ -7,6 +7,14 @@ use crate::host::Host;
 use crate::stack::Stack;
 
 impl Stack {
+    /// Whether [`handle_timers`](Self::handle_timers) may find something: cheap enough to be asked every turn.
+    #[inline]
+    pub fn timers_may_be_due(&self, now: Instant) -> bool {
+        self.connections.timers_may_be_due(now)
+            || self.neighbors.is_asking()
+            || self.reassembly.is_in_use()
+    }
+
     /// Does what is due by `now`, up to `budget` timers; returns how many were looked at. What is to be sent goes out with
     /// [`transmit`](Self::transmit). If the budget was used up, [`next_timeout`](Self::next_timeout) is in the past.
     pub fn handle_timers<H: Host>(&mut self, now: Instant, host: &mut H, budget: usize) -> usize {

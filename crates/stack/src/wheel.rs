@@ -123,6 +123,12 @@ impl TimerWheel {
         }
     }
 
+    /// Whether [`pop`](Self::pop) may find something: not while the tick is that of the last call, but for what that left.
+    #[inline]
+    pub(crate) fn may_be_due(&self, now: Instant) -> bool {
+        now.as_nanos() >> TICK_SHIFT > self.elapsed || self.is_due()
+    }
+
     /// The next element whose timer has fired by `now`; its timer is off then. Each call costs one of `budget` for
     /// the timer that fires and for each that is moved on the way; `None` with `budget` 0 says nothing of what is left.
     pub(crate) fn pop(
@@ -131,11 +137,11 @@ impl TimerWheel {
         now: Instant,
         budget: &mut usize,
     ) -> Option<u32> {
-        let now = now.as_nanos() >> TICK_SHIFT;
-        if now <= self.elapsed && !self.is_due() {
+        if !self.may_be_due(now) {
             // Most calls: the tick has not changed since the last.
             return None;
         }
+        let now = now.as_nanos() >> TICK_SHIFT;
         while *budget > 0 {
             if let Some(bucket) = self.cascading {
                 self.move_one_down(timers, bucket, budget);

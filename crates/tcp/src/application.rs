@@ -12,6 +12,7 @@ use crate::types::{CloseReason, State};
 impl Connection {
     /// The application has written up to stream offset `end`. Going back is ignored, as is writing after
     /// [`Connection::shutdown_send`].
+    #[inline]
     pub fn set_send_limit(&mut self, end: u64) {
         if end > self.send_limit && !self.flags.any(Flags::FIN_QUEUED) {
             self.send_limit = end;
@@ -20,6 +21,7 @@ impl Connection {
 
     /// Whether the application is about to write more (MSG_MORE). While it is, a final partial segment is held back,
     /// for at most 200 ms.
+    #[inline]
     pub fn set_push(&mut self, more_to_come: bool) {
         self.flags.assign(Flags::MORE, more_to_come);
         self.uncork();
@@ -36,6 +38,7 @@ impl Connection {
         self.uncork();
     }
 
+    #[inline]
     fn uncork(&mut self) {
         if !self.flags.any(Flags::MORE.or(Flags::CORK)) {
             self.flags.clear(Flags::CORKED);

@@ -210,7 +210,7 @@ impl Connection {
         let answer_due = self
             .last_received
             .after_millis(settings.keepalive_interval_ms);
-        if answer_due > scheduled {
+        if answer_due >= scheduled {
             // Something came since the last probe. The interval may well be longer than the idle time.
             self.cold.keepalive_probes = 0;
         }

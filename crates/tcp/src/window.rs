@@ -45,6 +45,7 @@ impl Connection {
     /// The stream offset up to which there is receive buffer. Moving it left is ignored: what was advertised stays.
     ///
     /// May make a window update due. Cheap enough to call whenever the application has consumed something.
+    #[inline]
     pub fn set_receive_limit(&mut self, right_edge: u64) {
         if right_edge <= self.rcv_limit {
             return;
@@ -63,6 +64,7 @@ impl Connection {
 
     /// Whether the window opened by so much that the peer should hear it although nothing arrived: by two segments,
     /// and either a quarter of the buffer or as much as is left of the old window.
+    #[inline]
     fn window_update_due(&self, buffer: u64) -> bool {
         if !matches!(
             self.state,
@@ -120,6 +122,7 @@ impl Connection {
     }
 
     /// How many bytes of receive window would be useful, from how fast data arrives: grows, never shrinks.
+    #[inline]
     pub fn receive_window_hint(&self) -> u32 {
         self.cold.autotune.hint
     }

@@ -89,7 +89,8 @@ impl Node {
             checksum: self.checksum,
             loopback: false,
         };
-        self.stack.prefetch(frame);
+        let hint = self.stack.prefetch(frame);
+        self.stack.expect(hint);
         self.stack.handle_frame(now, &meta, frame, &mut self.host);
     }
 

@@ -185,7 +185,12 @@ impl Sender {
 
     #[inline]
     fn fits(&self, len: u64) -> bool {
-        let (_, end) = self.place(len);
+        self.is_ours(self.place(len).1)
+    }
+
+    /// Whether the lines up to a record's `end` are free, with a look at how far the reader is if need be.
+    #[inline]
+    fn is_ours(&self, end: u64) -> bool {
         if self.is_free(end) {
             return true;
         }
@@ -217,14 +222,14 @@ impl Sender {
     /// [`commit`](Self::commit) sends it.
     #[inline]
     pub(super) fn begin(&mut self, len: u64) -> Option<&mut [u8]> {
-        if len == 0 || len > self.frame_max || !self.fits(len) {
+        let (start, end) = self.place(len);
+        if len == 0 || len > self.frame_max || !self.is_ours(end) {
             return None;
         }
-        let (start, end) = self.place(len);
         self.begun = Some((start, end));
         self.ring.touch(start, len, true);
         // SAFETY: `[start + FRAME_AT, start + FRAME_AT + len)` lies in `[tail, head + ring)`, which is the writer's
-        // (`fits`), behind the mark that the reader may be polling, and does not wrap (`place`). It is initialised:
+        // (`is_ours`), behind the mark that the reader may be polling, and does not wrap (`place`). It is initialised:
         // the ring was made zeroed. `&mut self` is borrowed for as long as the slice is.
         Some(unsafe {
             core::slice::from_raw_parts_mut(self.ring.byte(start + FRAME_AT), len as usize)

@@ -24,6 +24,15 @@ pub enum RxChecksum {
     Valid,
 }
 
+/// Where a frame's connection probably is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct FlowHint(u32);
+
+impl FlowHint {
+    /// Nothing is known.
+    pub const NONE: Self = Self(u32::MAX);
+}
+
 /// What a frame's bytes do not say.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct FrameMeta {
@@ -133,13 +142,17 @@ impl Stack {
     /// Touches what the frame's look-up will need, without waiting for it: for all frames of a burst before the first
     /// is handled. Optional, and never wrong: it changes nothing.
     #[inline]
-    pub fn prefetch(&self, head: &[u8]) {
-        let Some(packet) = head.get(ethernet::HEADER_LEN..) else {
-            return;
-        };
-        if let Some(key) = flow_of(packet) {
-            core::hint::black_box(self.connections.touch_flow(&key));
-        }
+    pub fn prefetch(&self, head: &[u8]) -> FlowHint {
+        let packet = head.get(ethernet::HEADER_LEN..).unwrap_or_default();
+        flow_of(packet).map_or(FlowHint::NONE, |key| {
+            FlowHint(self.connections.touch_flow(&key))
+        })
+    }
+
+    /// The frame that is handled next gave this hint. Saves its look-up; never wrong, even if the hint is.
+    #[inline]
+    pub fn expect(&mut self, hint: FlowHint) {
+        self.connections.expect(hint.0);
     }
 
     /// `len` is that of the packet with its padding, of which `packet` is the start.

@@ -252,9 +252,7 @@ impl EngineWorker {
 
     fn take_receives(&mut self) -> usize {
         for count in 0..BATCH {
-            if self.core.lane.free() == 0 {
-                return count; // the engine has much to read; what waits here holds senders back
-            }
+            // Also while the lane is full: the engine reads no commands of an application that does not take its events.
             let Some(event) = self.receives.poll() else {
                 return count;
             };
