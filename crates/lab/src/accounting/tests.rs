@@ -59,6 +59,17 @@ fn other_programs_void_a_run() {
 }
 
 #[test]
+fn waking_may_cost_a_part_of_the_idle_time_and_no_more() {
+    // Six seconds busy, four idle.
+    let books = |short: u64| ten_seconds(6 * SECOND - short, 0, 0, 0, 0);
+    assert_eq!(books(SECOND / 2).void(), None);
+    assert!(books(SECOND / 10 * 7).void().is_some());
+    // Where other programs ran they are the likelier reason.
+    let disturbed = ten_seconds(6 * SECOND - SECOND / 2, 0, 0, SECOND / 5, 0);
+    assert!(disturbed.void().is_some());
+}
+
+#[test]
 fn charging_more_than_was_done_voids_a_run_too() {
     assert!(ten_seconds(7 * SECOND, 0, 0, 0, 0).void().is_some());
 }
