@@ -69,7 +69,6 @@ pub(crate) struct LoopCounters {
 pub(crate) struct Stopwatch {
     last: u64,
     first: u64,
-    bins: [u64; BINS],
 }
 
 impl Stopwatch {
@@ -79,15 +78,14 @@ impl Stopwatch {
         Self {
             last: now,
             first: now,
-            bins: [0; BINS],
         }
     }
 
-    /// Charges the time since the last call to a bin.
+    /// Charges the time since the last call to a bin. Only a part that found something does so: the turn is productive.
     #[inline]
-    pub(crate) fn lap(&mut self, bin: Bin) {
+    pub(crate) fn lap(&mut self, counters: &mut LoopCounters, bin: Bin) {
         let now = sidecore_sys::clock::cycles();
-        self.bins[bin as usize] += now.wrapping_sub(self.last);
+        counters.bins[bin as usize] += now.wrapping_sub(self.last);
         self.last = now;
     }
 
@@ -99,9 +97,6 @@ impl Stopwatch {
         if productive {
             counters.productive_turns += 1;
             counters.productive_cycles += cycles;
-            for (total, bin) in counters.bins.iter_mut().zip(self.bins) {
-                *total += bin;
-            }
         } else {
             counters.polling_cycles += cycles;
         }

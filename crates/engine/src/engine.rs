@@ -3,8 +3,8 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use sidecore_nic::{AnyNic, Nic, RxBurst};
-use sidecore_stack::{FrameMeta, RxChecksum, Stack, TxPayload};
+use sidecore_nic::{AnyNic, BURST, Nic, RxBurst};
+use sidecore_stack::{FlowHint, FrameMeta, RxChecksum, Stack, TxPayload};
 use sidecore_tcp::Instant;
 
 use crate::capture::Captures;
@@ -54,6 +54,8 @@ pub struct Engine {
     pub(crate) ended: bool,
     pub(crate) next_chore: Instant,
     burst: RxBurst,
+    /// Of each frame of the burst.
+    hints: [FlowHint; BURST],
     budgets: Budgets,
     scratch: Vec<u8>,
     datagram_scratch: Vec<u8>,
@@ -82,6 +84,7 @@ impl Engine {
             ended: false,
             next_chore: Instant::default(),
             burst: RxBurst::new(),
+            hints: [FlowHint::NONE; BURST],
             budgets: config.budgets,
             scratch: vec![0; 1 << 17],
             datagram_scratch: vec![0; 1 << 16],
@@ -106,7 +109,9 @@ impl Engine {
         found += self.receive_loopback(now, &mut watch);
         found += self.ring_doorbells(now, &mut watch);
         found += self.expire_timers(now, &mut watch);
-        found += self.transmit(now, &mut watch);
+        if self.has_something_to_send() {
+            found += self.transmit(now, &mut watch);
+        }
         found += self.deliver_and_wake(&mut watch);
         watch.finish(&mut self.counters, found > 0);
         if self.stopping.is_some() && self.try_end(now) {
@@ -137,6 +142,7 @@ impl Engine {
         }
     }
 
+    #[inline]
     fn receive(&mut self, now: Instant, watch: &mut Stopwatch) -> usize {
         let mut frames = 0;
         for _ in 0..self.budgets.receive_bursts {
@@ -144,40 +150,64 @@ impl Engine {
             if taken == 0 {
                 break;
             }
-            watch.lap(Bin::Driver);
-            for frame in &self.burst {
-                self.stack.prefetch(self.nic.frame(frame));
-            }
-            for frame in &self.burst {
-                let bytes = self.nic.frame(frame);
-                self.captures.incoming(bytes);
-                let checksum = if frame.checksum_valid {
-                    RxChecksum::Valid
-                } else {
-                    RxChecksum::Unchecked
-                };
-                let meta = FrameMeta {
-                    len: bytes.len(),
-                    checksum,
-                    loopback: false,
-                };
-                let mut input = Input {
-                    tables: &mut self.tables,
-                    frame: Frame::Device(bytes),
-                };
-                self.stack.handle_frame(now, &meta, bytes, &mut input);
-            }
-            self.nic.release(&mut self.burst);
+            watch.lap(&mut self.counters, Bin::Driver);
+            self.handle_burst(now);
             frames += taken;
-            watch.lap(Bin::Receive);
+            watch.lap(&mut self.counters, Bin::Receive);
+            if taken < BURST {
+                // There were no more; what has come since is the next turn's.
+                break;
+            }
         }
         self.counters.frames_in += frames as u64;
         frames
     }
 
+    fn handle_burst(&mut self, now: Instant) {
+        // A frame alone would be waited for at once.
+        let hinted = self.burst.len() > 1;
+        if hinted {
+            for (frame, hint) in self.burst.frames().iter().zip(&mut self.hints) {
+                *hint = self.stack.prefetch(self.nic.frame(frame));
+            }
+        }
+        for (frame, hint) in self.burst.frames().iter().zip(&self.hints) {
+            let bytes = self.nic.frame(frame);
+            if hinted {
+                self.stack.expect(*hint);
+            }
+            self.captures.incoming(bytes);
+            let checksum = if frame.checksum_valid {
+                RxChecksum::Valid
+            } else {
+                RxChecksum::Unchecked
+            };
+            let meta = FrameMeta {
+                len: bytes.len(),
+                checksum,
+                loopback: false,
+            };
+            let mut input = Input {
+                tables: &mut self.tables,
+                frame: Frame::Device(bytes),
+            };
+            self.stack.handle_frame(now, &meta, bytes, &mut input);
+        }
+        self.nic.release(&mut self.burst);
+    }
+
+    #[inline]
     fn receive_loopback(&mut self, now: Instant, watch: &mut Stopwatch) -> usize {
         // Only what was there when the turn began: what is sent in answer waits for the next turn.
         let frames = self.loopback.len().min(self.budgets.loopback_frames);
+        if frames > 0 {
+            self.handle_loopback(now, frames);
+            watch.lap(&mut self.counters, Bin::Loopback);
+        }
+        frames
+    }
+
+    fn handle_loopback(&mut self, now: Instant, frames: usize) {
         for _ in 0..frames {
             let Some(frame) = self.loopback.pop() else {
                 break;
@@ -224,12 +254,9 @@ impl Engine {
             };
             self.stack.handle_frame(now, &meta, header, &mut input);
         }
-        if frames > 0 {
-            watch.lap(Bin::Loopback);
-        }
-        frames
     }
 
+    #[inline]
     fn ring_doorbells(&mut self, now: Instant, watch: &mut Stopwatch) -> usize {
         let mut commands = 0;
         for ual in 0..self.tables.uals.len() as u32 {
@@ -237,12 +264,13 @@ impl Engine {
         }
         if commands > 0 {
             self.counters.commands += commands as u64;
-            watch.lap(Bin::Doorbells);
+            watch.lap(&mut self.counters, Bin::Doorbells);
         }
         commands
     }
 
     /// Reads a UAL's lanes, as far as its event queues keep up.
+    #[inline]
     fn drain_ual(&mut self, now: Instant, slot: u32) -> usize {
         let Some(ual) = self.tables.ual(slot) else {
             return 0;
@@ -251,32 +279,17 @@ impl Engine {
             return 0;
         }
         ual.take_bells();
-        let mut total = 0;
-        let mut index = 0;
-        while let Some((lane, empty_turns)) = self
+        let (mut total, mut index) = (0, 0);
+        while let Some(lane) = self
             .tables
             .ual(slot)
-            .and_then(|ual| ual.active_lanes.get(index).copied())
+            .and_then(|ual| ual.next_lane(&mut index, PARK_AFTER))
         {
-            let read = self.drain_lane(now, slot, lane);
-            total += read;
-            let Some(ual) = self.tables.ual(slot) else {
-                break;
-            };
-            if read > 0 {
-                ual.active_lanes[index].1 = 0;
-            } else if empty_turns >= PARK_AFTER && ual.park_lane(lane) {
-                ual.active_lanes.swap_remove(index);
-                continue;
-            } else {
-                ual.active_lanes[index].1 = empty_turns.saturating_add(1);
-            }
-            index += 1;
+            total += self.drain_lane(now, slot, lane);
         }
         total
     }
 
-    #[inline]
     fn drain_lane(&mut self, now: Instant, slot: u32, lane: u16) -> usize {
         let mut read = 0;
         while read < self.budgets.commands_per_lane {
@@ -289,7 +302,7 @@ impl Engine {
             let Some(entry) = ual.control.lane(lane as usize).and_then(|lane| lane.pop()) else {
                 break;
             };
-            ual.counters.commands += 1;
+            read += 1;
             if self.inbox.has_new_mail() {
                 self.take_regions(now);
             }
@@ -300,7 +313,9 @@ impl Engine {
                 ual: slot,
             };
             commands::execute(&mut cx, &entry);
-            read += 1;
+        }
+        if let Some(ual) = self.tables.ual(slot) {
+            ual.counters.commands += read as u64;
         }
         read
     }
@@ -324,7 +339,16 @@ impl Engine {
         }
     }
 
+    #[inline]
     fn expire_timers(&mut self, now: Instant, watch: &mut Stopwatch) -> usize {
+        if !self.stack.timers_may_be_due(now) {
+            return 0;
+        }
+        self.fire_timers(now, watch)
+    }
+
+    #[inline(never)]
+    fn fire_timers(&mut self, now: Instant, watch: &mut Stopwatch) -> usize {
         let mut output = Output {
             tables: &mut self.tables,
             nic: &mut self.nic,
@@ -336,9 +360,16 @@ impl Engine {
             .stack
             .handle_timers(now, &mut output, self.budgets.timers);
         if fired > 0 {
-            watch.lap(Bin::Timers);
+            watch.lap(&mut self.counters, Bin::Timers);
         }
         fired
+    }
+
+    #[inline]
+    fn has_something_to_send(&self) -> bool {
+        !self.tables.dirty.is_empty()
+            || !self.tables.datagram_senders.is_empty()
+            || self.stack.has_work()
     }
 
     /// After the doorbells, so that acknowledgements ride on responses.
@@ -367,10 +398,11 @@ impl Engine {
                 .transmit(now, &mut output, self.budgets.transmit_frames);
         self.nic.flush();
         self.counters.frames_out += sent as u64;
-        watch.lap(Bin::Transmit);
+        watch.lap(&mut self.counters, Bin::Transmit);
         sent
     }
 
+    #[cold]
     fn send_datagrams(&mut self, now: Instant) -> usize {
         let Self {
             tables,
@@ -402,17 +434,15 @@ impl Engine {
     }
 
     /// What could not be delivered is tried again; whoever sleeps on a queue that got something is woken.
+    #[inline]
     fn deliver_and_wake(&mut self, watch: &mut Stopwatch) -> usize {
         let mut woke = 0;
         for slot in 0..self.tables.uals.len() as u32 {
             let Some(ual) = self.tables.ual(slot) else {
                 continue;
             };
-            if ual.overflowing > 0 {
-                ual.drain_overflow();
-            }
-            if !ual.stalled.is_empty() {
-                self.tables.retry_stalled(slot);
+            if ual.has_backlog() {
+                self.deliver_backlog(slot);
             }
             let Some(ual) = self.tables.ual(slot) else {
                 continue;
@@ -423,9 +453,22 @@ impl Engine {
             }
         }
         if woke > 0 {
-            watch.lap(Bin::Wake);
+            watch.lap(&mut self.counters, Bin::Wake);
         }
         woke
+    }
+
+    #[cold]
+    fn deliver_backlog(&mut self, slot: u32) {
+        let Some(ual) = self.tables.ual(slot) else {
+            return;
+        };
+        if ual.overflowing > 0 {
+            ual.drain_overflow();
+        }
+        if !ual.stalled.is_empty() {
+            self.tables.retry_stalled(slot);
+        }
     }
 }
 

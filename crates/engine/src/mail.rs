@@ -20,7 +20,17 @@ const CHORES: Duration = Duration::from_millis(10);
 const LAST_FLUSHES: usize = 4096;
 
 impl Engine {
+    #[inline]
     pub(crate) fn take_mail(&mut self, now: Instant, watch: &mut Stopwatch) -> usize {
+        let nothing = !self.inbox.may_have_mail() && self.tables.regions_gone.is_empty();
+        if nothing && now < self.next_chore {
+            return 0;
+        }
+        self.do_mail(now, watch)
+    }
+
+    #[cold]
+    fn do_mail(&mut self, now: Instant, watch: &mut Stopwatch) -> usize {
         let mut taken = 0;
         if self.inbox.may_have_mail() {
             self.inbox.clear_flag();
@@ -39,7 +49,7 @@ impl Engine {
             }
         }
         if taken > 0 {
-            watch.lap(Bin::Agent);
+            watch.lap(&mut self.counters, Bin::Agent);
         }
         taken
     }

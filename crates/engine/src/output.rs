@@ -222,6 +222,29 @@ impl Output<'_> {
             self.loopback.push(header, Some(range), None);
             return;
         }
+        if !offload.loopback
+            && let Some((piece, node)) = self.tables.stream_piece(range)
+        {
+            submit(
+                self.nic,
+                self.loopback,
+                self.captures,
+                header,
+                &[piece],
+                len,
+                offload,
+            );
+            if let Some(dti) = self.tables.dtis.get_mut(user) {
+                dti.tx.set_cursor(node);
+            }
+            return;
+        }
+        self.send_pieces(header, range, offload);
+    }
+
+    /// A payload that lies in several pieces, or goes to a capture and the loopback.
+    #[inline(never)]
+    fn send_pieces(&mut self, header: &[u8], range: StreamRange, offload: &TxOffload) {
         let mut pieces = [MemRef::from_bytes(&[]); PIECES];
         let mut count = 0;
         let end = self.tables.stream_pieces(range, |piece| {
@@ -248,13 +271,13 @@ impl Output<'_> {
                 self.captures,
                 header,
                 &pieces[..count],
-                len,
+                range.len,
                 offload,
             );
         } else {
             self.send_copied(header, range, offload);
         }
-        if let Some(dti) = self.tables.dtis.get_mut(user) {
+        if let Some(dti) = self.tables.dtis.get_mut(range.slot) {
             dti.tx.set_cursor(end);
         }
     }

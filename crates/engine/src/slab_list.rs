@@ -82,15 +82,20 @@ impl<T: Copy> ListPool<T> {
         self.limit - self.used >= n
     }
 
+    #[inline]
     fn take(&mut self, value: T) -> Option<u32> {
-        if self.free != NIL {
-            let index = self.free;
-            let node = &mut self.nodes[index as usize];
+        let index = self.free;
+        if let Some(node) = self.nodes.get_mut(index as usize) {
             self.free = node.next;
             *node = Node { value, next: NIL };
             self.used += 1;
             return Some(index);
         }
+        self.grow(value)
+    }
+
+    #[cold]
+    fn grow(&mut self, value: T) -> Option<u32> {
         if self.used >= self.limit {
             return None;
         }
@@ -98,12 +103,6 @@ impl<T: Copy> ListPool<T> {
         self.nodes.push(Node { value, next: NIL });
         self.used += 1;
         Some(index)
-    }
-
-    fn give(&mut self, index: u32) {
-        self.nodes[index as usize].next = self.free;
-        self.free = index;
-        self.used -= 1;
     }
 
     /// Appends; false when the pool is exhausted.
@@ -156,19 +155,25 @@ impl<T: Copy> ListPool<T> {
     /// Takes the first node out.
     #[inline]
     pub(crate) fn pop_front(&mut self, list: &mut List) -> Option<T> {
-        if list.head == NIL {
-            return None;
-        }
+        let value = *self.front(list)?;
+        self.drop_front(list);
+        Some(value)
+    }
+
+    /// Takes the first node out, if there is one.
+    #[inline]
+    pub(crate) fn drop_front(&mut self, list: &mut List) {
         let index = list.head;
-        let node = &self.nodes[index as usize];
-        let value = node.value;
-        list.head = node.next;
+        let Some(node) = self.nodes.get_mut(index as usize) else {
+            return;
+        };
+        list.head = std::mem::replace(&mut node.next, self.free);
         if list.head == NIL {
             list.tail = NIL;
         }
         list.len -= 1;
-        self.give(index);
-        Some(value)
+        self.free = index;
+        self.used -= 1;
     }
 
     /// Takes out every node for which `remove` holds, in order, and hands it to `removed`.

@@ -1,6 +1,6 @@
 //! Commands that move bytes.
 
-use sidecore_abi::command::{COPY_MAX, flags};
+use sidecore_abi::command::{COPY_MAX, EVQ_OF_DTI, flags};
 use sidecore_abi::handle::EXTENT_BYTES;
 use sidecore_abi::{Command, Extent, RegionId, Status};
 
@@ -8,13 +8,97 @@ use super::{Context, Done, evq_for, slot};
 use crate::dti::receive::PostedReceive;
 use crate::dti::transmit::Source;
 use crate::dti::{Dti, Role, flag};
+use crate::tables::Tables;
+use crate::tables::copies::CopyArena;
 use crate::tables::frame::POOL_REGION;
+use crate::ual::Ual;
 
 /// Extents in one list.
 const LIST_MAX: u32 = sidecore_abi::control::limits::LIST;
 
-/// Send.
+/// The usual send: one extent, on a connection that is neither closing nor at a limit. It takes one look at each table. False: it is not
+/// that, and nothing was done.
 #[inline]
+pub(super) fn send_usual(cx: &mut Context<'_>, command: &Command) -> bool {
+    const USUAL: u8 = flags::NOTIFY | flags::COPY;
+    let Tables {
+        uals,
+        dtis,
+        tx,
+        copies,
+        dirty,
+        policy,
+        ..
+    } = &mut *cx.tables;
+    let Some(Some(ual)) = uals.get_mut(cx.ual as usize) else {
+        return false;
+    };
+    let Some(slot) = ual.slot_of(command.dti.index) else {
+        return false;
+    };
+    let Some(dti) = dtis.get_mut(slot) else {
+        return false;
+    };
+    let extent = command.extent();
+    let usual = command.flags & !USUAL == 0
+        && dti.handle == command.dti
+        && matches!(dti.role, Role::Connected(_))
+        && dti.flags & (flag::SHUTDOWN | flag::CLOSE) == 0
+        && extent.len > 0
+        && dti.descriptors < policy.descriptors_per_dti
+        && ual.descriptors < policy.descriptors
+        && tx.has_room(1);
+    if !usual {
+        return false;
+    }
+    let Some((source, notify)) = usual_source(ual, copies, dti.tx_evq, command) else {
+        return false;
+    };
+    // There is room, as was asked above.
+    dti.tx.push(tx, extent.len, source, notify);
+    dti.descriptors += 1;
+    ual.descriptors += 1;
+    dti.flags &= !flag::MORE;
+    if !dti.has(flag::DIRTY) {
+        dti.flags |= flag::DIRTY;
+        dirty.push(slot);
+    }
+    true
+}
+
+/// Where the bytes of a usual send are, from now on, and who is told that they were sent. `None`, and nothing done, when there is anything
+/// to be refused.
+#[inline]
+fn usual_source(
+    ual: &mut Ual,
+    copies: &mut CopyArena,
+    evq: u16,
+    command: &Command,
+) -> Option<(Source, Option<(u64, u16)>)> {
+    let extent = command.extent();
+    let notify = command.flags & flags::NOTIFY != 0;
+    if command.flags & flags::COPY != 0 {
+        if notify || extent.len > COPY_MAX {
+            return None;
+        }
+        let from = ual.bytes(extent)?;
+        let (place, to) = copies.take()?;
+        from.copy_to(&mut to[..extent.len as usize]);
+        return Some((Source::Copy(place), None));
+    }
+    if !ual.begin_use(extent) {
+        return None;
+    }
+    let evq = if command.evq == EVQ_OF_DTI {
+        evq
+    } else {
+        ual.clamp_evq(command.evq)
+    };
+    let source = Source::Region(extent.region.0, extent.offset);
+    Some((source, notify.then_some((command.cookie, evq))))
+}
+
+/// Send.
 pub(super) fn send(cx: &mut Context<'_>, command: &Command) -> Done {
     let slot = match slot(cx, command) {
         Ok(slot) => slot,
@@ -111,12 +195,11 @@ fn queue_extent(
 /// Checks an extent and counts its use.
 pub(super) fn begin_use(cx: &mut Context<'_>, extent: Extent) -> Result<(), Status> {
     let ual = cx.tables.ual(cx.ual).ok_or(Status::BadHandle)?;
-    let fine = if extent.region.0 == POOL_REGION {
-        ual.chunks.slice(extent.offset, extent.len).is_some()
+    if ual.begin_use(extent) {
+        Ok(())
     } else {
-        ual.regions.begin_use(extent)
-    };
-    if fine { Ok(()) } else { Err(Status::BadExtent) }
+        Err(Status::BadExtent)
+    }
 }
 
 /// Small data that the engine copies now: completes at once.

@@ -43,6 +43,24 @@ impl From<Status> for Done {
 /// Executes one entry of a doorbell lane.
 #[inline]
 pub(crate) fn execute(cx: &mut Context<'_>, entry: &Entry) {
+    // What every request brings takes a way of its own, if nothing is special about it.
+    const SEND: u8 = Operation::Send as u8;
+    const RETURN_CHUNKS: u8 = Operation::ReturnChunks as u8;
+    let done = match (entry.code(), Command::decode(entry)) {
+        (SEND, Some(command)) => data::send_usual(cx, &command),
+        (RETURN_CHUNKS, Some(command)) if command.flags & flags::NOTIFY == 0 => {
+            data::return_chunks(cx, &command);
+            true
+        }
+        _ => false,
+    };
+    if !done {
+        execute_any(cx, entry);
+    }
+}
+
+#[inline(never)]
+fn execute_any(cx: &mut Context<'_>, entry: &Entry) {
     let Some(command) = Command::decode(entry) else {
         return unknown(cx, entry);
     };

@@ -50,6 +50,7 @@ pub(crate) struct TransmitQueue {
 
 impl TransmitQueue {
     /// Appends a send; false when the pool of descriptors is exhausted.
+    #[inline]
     pub(crate) fn push(
         &mut self,
         pool: &mut ListPool<TxDescriptor>,
@@ -73,19 +74,23 @@ impl TransmitQueue {
         pushed
     }
 
-    /// Takes out the first descriptor if the peer has acknowledged all of it.
-    pub(crate) fn pop_acknowledged(
-        &mut self,
-        pool: &mut ListPool<TxDescriptor>,
-    ) -> Option<TxDescriptor> {
-        let first = pool.front(&self.list)?;
-        if first.start + u64::from(first.len) > self.una {
-            return None;
-        }
+    /// The first descriptor if the peer has acknowledged all of it.
+    #[inline]
+    pub(crate) fn first_acknowledged<'a>(
+        &self,
+        pool: &'a ListPool<TxDescriptor>,
+    ) -> Option<&'a TxDescriptor> {
+        pool.front(&self.list)
+            .filter(|first| first.start + u64::from(first.len) <= self.una)
+    }
+
+    /// Drops the first descriptor.
+    #[inline]
+    pub(crate) fn drop_first(&mut self, pool: &mut ListPool<TxDescriptor>) {
         if self.cursor == self.list.head() {
             self.cursor = None;
         }
-        pool.pop_front(&mut self.list)
+        pool.drop_front(&mut self.list);
     }
 
     /// Takes out the first descriptor, whatever became of it.
@@ -126,6 +131,30 @@ impl TransmitQueue {
             }
         }
         Some(node)
+    }
+
+    /// The one descriptor that holds all of `len` bytes from stream offset `start`: its node, and where they begin in it. `None` when
+    /// they lie in several, or are not (or no longer) queued.
+    #[inline]
+    pub(crate) fn find_one<'a>(
+        &self,
+        pool: &'a ListPool<TxDescriptor>,
+        start: u64,
+        len: u32,
+    ) -> Option<(u32, &'a TxDescriptor, u32)> {
+        let mut node = match self.cursor {
+            Some(node) if pool.get(node).start <= start => node,
+            _ => self.list.head()?,
+        };
+        loop {
+            let descriptor = pool.get(node);
+            let skip = start.checked_sub(descriptor.start)?;
+            if skip < u64::from(descriptor.len) {
+                let all = skip + u64::from(len) <= u64::from(descriptor.len);
+                return all.then_some((node, descriptor, skip as u32));
+            }
+            node = pool.next(node)?;
+        }
     }
 
     /// Whether `len` bytes from stream offset `start` are queued; puts the cursor to where they begin.
@@ -202,6 +231,14 @@ mod tests {
         assert!(!q.seek(&pool, 6000, 11) && !q.seek(&pool, 6010, 1));
         assert!(q.seek(&pool, 5000, 10), "forward from the head");
         assert_eq!(pieces(&q, &pool, 5000, 5), Some(vec![(c, 3990, 5)]));
+        let one = |q: &TransmitQueue, start, len| {
+            q.find_one(&pool, start, len)
+                .map(|(_, descriptor, skip)| (descriptor.source, skip))
+        };
+        assert_eq!(one(&q, 990, 10), Some((a, 990)));
+        assert_eq!(one(&q, 990, 11), None, "in two descriptors");
+        assert_eq!(one(&q, 1010, 5000), Some((c, 0)));
+        assert_eq!(one(&q, 6010, 1), None, "beyond the end");
         let node = q.gather(&pool, 990, 30, |_, _, _| true).unwrap();
         q.set_cursor(node);
         assert_eq!(pieces(&q, &pool, 1020, 5), Some(vec![(c, 10, 5)]));
@@ -213,10 +250,11 @@ mod tests {
         assert_eq!(pieces(&q, &pool, 6000, 11), None, "beyond the end");
         q.una = 1005;
         assert_eq!(
-            q.pop_acknowledged(&mut pool).map(|d| (d.cookie, d.notify)),
+            q.first_acknowledged(&pool).map(|d| (d.cookie, d.notify)),
             Some((7, true))
         );
-        assert!(q.pop_acknowledged(&mut pool).is_none());
+        q.drop_first(&mut pool);
+        assert!(q.first_acknowledged(&pool).is_none());
         assert!(!q.seek(&pool, 999, 10) && q.seek(&pool, 1000, 10));
         assert_eq!(
             pieces(&q, &pool, 999, 5),
@@ -224,10 +262,10 @@ mod tests {
             "acknowledged bytes are gone"
         );
         q.una = 6010;
-        assert_eq!(
-            std::iter::from_fn(|| q.pop_acknowledged(&mut pool)).count(),
-            3
-        );
+        for _ in 0..3 {
+            assert!(q.first_acknowledged(&pool).is_some());
+            q.drop_first(&mut pool);
+        }
         assert_eq!(
             pieces(&q, &pool, 6010, 0).map(|p| p.len()),
             None,

@@ -4,8 +4,8 @@ use sidecore_abi::EventKind;
 use sidecore_abi::Status;
 use sidecore_abi::event::Event;
 
-use super::Tables;
 use super::frame::POOL_REGION;
+use super::{Tables, region_gone};
 use crate::dti::transmit::{Source, TxDescriptor};
 
 impl Tables {
@@ -25,30 +25,40 @@ impl Tables {
 
     /// Completes acknowledged sends as far as the event queue has room.
     pub(crate) fn reap(&mut self, slot: u32) {
-        loop {
-            let Some(dti) = self.dtis.get_mut(slot) else {
-                return;
-            };
-            let Some(first) = self.tx.front(&dti.tx.list) else {
-                return;
-            };
-            if first.start + u64::from(first.len) > dti.tx.una {
-                return;
-            }
+        let Self {
+            uals,
+            dtis,
+            tx,
+            copies,
+            regions_gone,
+            ..
+        } = self;
+        let Some(dti) = dtis.get_mut(slot) else {
+            return;
+        };
+        let Some(Some(ual)) = uals.get_mut(dti.ual as usize) else {
+            return;
+        };
+        while let Some(first) = dti.tx.first_acknowledged(tx) {
             if first.notify {
                 let mut event = Event::new(EventKind::Sent, dti.handle, first.cookie, Status::Ok);
                 event.body[0] = dti.tx.una;
-                let (ual, evq) = (dti.ual, first.evq);
-                if let Some(Some(ual)) = self.uals.get_mut(ual as usize)
-                    && !ual.offer(evq, &event)
-                {
+                if !ual.offer(first.evq, &event) {
                     return self.mark_stalled(slot);
                 }
             }
-            let (ual, descriptor) = (dti.ual, dti.tx.pop_acknowledged(&mut self.tx));
-            if let Some(descriptor) = descriptor {
-                self.release_descriptor(slot, ual, &descriptor);
+            match first.source {
+                Source::Copy(place) => copies.give(place),
+                Source::Region(POOL_REGION, _) => {}
+                Source::Region(id, _) => {
+                    if let Some(gone) = ual.regions.end_use(id) {
+                        region_gone(ual, gone, regions_gone);
+                    }
+                }
             }
+            dti.tx.drop_first(tx);
+            dti.descriptors = dti.descriptors.saturating_sub(1);
+            ual.descriptors = ual.descriptors.saturating_sub(1);
         }
     }
 

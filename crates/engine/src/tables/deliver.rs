@@ -14,6 +14,48 @@ impl Tables {
     /// After a segment: in-order data ends at `in_order`, and perhaps with the peer's FIN.
     #[inline]
     pub(crate) fn readable(&mut self, slot: u32, in_order: u64, fin: bool) {
+        if let Some(piece) = self.fresh.take()
+            && self.deliver_fresh(slot, piece, fin)
+        {
+            return;
+        }
+        self.readable_any(slot, in_order, fin);
+    }
+
+    /// What [`Tables::store`] has left: an event, if the queue takes it and nothing has to be told with it. Else it waits like all others, and
+    /// the answer is false.
+    #[inline]
+    fn deliver_fresh(&mut self, slot: u32, piece: Piece, fin: bool) -> bool {
+        let Some(dti) = self.dtis.get_mut(slot) else {
+            return true;
+        };
+        let Some(Some(ual)) = self.uals.get_mut(dti.ual as usize) else {
+            return true;
+        };
+        if !fin && dti.is_named() {
+            let event = Event::received(
+                dti.handle,
+                piece.chunk,
+                piece.offset,
+                piece.len,
+                piece.start,
+                false,
+            );
+            if ual.offer(dti.rx_evq, &event) {
+                ual.chunks.hand_over(piece.chunk, piece.len);
+                dti.rx.delivered += u64::from(piece.len);
+                return true;
+            }
+        }
+        // There is room for it: it was asked for before TCP took the segment.
+        if !self.pieces.push_back(&mut dti.rx.ready, piece) {
+            self.counters.pieces_refused += 1;
+        }
+        false
+    }
+
+    #[inline(never)]
+    fn readable_any(&mut self, slot: u32, in_order: u64, fin: bool) {
         let Some(dti) = self.dtis.get_mut(slot) else {
             return;
         };

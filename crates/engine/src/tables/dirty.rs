@@ -34,16 +34,41 @@ impl Tables {
             Role::Connecting { conn, .. } => conn,
             _ => return,
         };
+        let special = dti.flags & (flag::CLOSE | flag::SHUTDOWN) != 0
+            || dti.end_cookie.is_some()
+            || !dti.options.is_empty();
+        if special && self.tell_first(stack, slot, conn) {
+            return;
+        }
+        self.tell_limits(stack, slot, conn);
+        if special {
+            self.tell_last(stack, slot, conn);
+        }
+    }
+
+    /// What comes before the limits; true when that was all.
+    #[cold]
+    fn tell_first(&mut self, stack: &mut Stack, slot: u32, conn: ConnId) -> bool {
+        let Some(dti) = self.dtis.get_mut(slot) else {
+            return true;
+        };
         if dti.has(flag::CLOSE) && dti.has(flag::RESET_ON_CLOSE) {
             stack.abort(conn);
             self.connection_over(slot, sidecore_tcp::CloseReason::Aborted);
-            return;
+            return true;
         }
         for option in std::mem::take(&mut dti.options) {
             stack.set_option(conn, option);
         }
-        let more = dti.has(flag::MORE) && !dti.has(flag::SHUTDOWN);
-        stack.set_send_limit(conn, dti.tx.end, more);
+        false
+    }
+
+    /// The orders that come after the limits: the end of sending, the end of all.
+    #[cold]
+    fn tell_last(&mut self, stack: &mut Stack, slot: u32, conn: ConnId) {
+        let Some(dti) = self.dtis.get_mut(slot) else {
+            return;
+        };
         if dti.has(flag::SHUTDOWN) && !dti.has(flag::SHUTDOWN_TOLD) {
             dti.flags |= flag::SHUTDOWN_TOLD;
             stack.shutdown_send(conn);
@@ -58,47 +83,45 @@ impl Tables {
         if dti.end_cookie.is_some() && stack.connection(conn).is_some_and(|c| c.fin_acked()) {
             self.complete_shutdown(slot, Status::Ok);
         }
-        self.tell_window(stack, slot, conn);
     }
 
-    /// Moves the right edge of the receive window as far as the pool backs it.
-    fn tell_window(&mut self, stack: &mut Stack, slot: u32, conn: ConnId) {
-        let Some(dti) = self.dtis.get(slot) else {
+    /// Says how far the application has written, and moves the right edge of the receive window as far as the pool backs it.
+    #[inline]
+    fn tell_limits(&mut self, stack: &mut Stack, slot: u32, conn: ConnId) {
+        let Some(dti) = self.dtis.get_mut(slot) else {
             return;
         };
-        let option = dti.rx.window_option;
+        let more = dti.has(flag::MORE) && !dti.has(flag::SHUTDOWN);
         let returned = if dti.has(flag::READ_SHUT) {
             dti.rx.in_order
         } else {
             dti.rx.returned
         };
-        // At least a few full segments (64 KiB each on the loopback), so that acknowledgements need not wait for their delay.
-        let hint = stack.connection(conn).map_or(0, |c| {
-            c.receive_window_hint()
-                .max(8 * u32::from(c.effective_mss()))
+        let pool = self.uals.get(dti.ual as usize).and_then(Option::as_ref);
+        let pool = pool.map(|ual| (ual.chunks.free_bytes(), ual.chunks.size()));
+        let rx = &mut dti.rx;
+        stack.set_limits(conn, dti.tx.end, more, |tcp| {
+            let (free, size) = pool?;
+            let wished = if rx.window_option > 0 {
+                rx.window_option
+            } else {
+                // At least a few full segments (64 KiB each on the loopback), so that acknowledgements need not wait for their
+                // delay.
+                tcp.receive_window_hint()
+                    .max(8 * u32::from(tcp.effective_mss()))
+                    .clamp(super::incoming::INITIAL_WINDOW, WINDOW_MAX)
+            };
+            // Windows are over-committed: a connection may have an eighth of what is free, and the least in any case. What is not
+            // there when data comes is refused before TCP sees it (`room`), and counted.
+            let window = u64::from(wished)
+                .min((free / 8).max(u64::from(WINDOW_MIN)))
+                .min(size / 2);
+            let limit = returned + window;
+            (limit > rx.limit).then(|| {
+                rx.limit = limit;
+                limit
+            })
         });
-        let Some(Some(ual)) = self.uals.get(dti.ual as usize) else {
-            return;
-        };
-        let (free, size) = (ual.chunks.free_bytes(), ual.chunks.size());
-        let wished = if option > 0 {
-            option
-        } else {
-            hint.clamp(super::incoming::INITIAL_WINDOW, WINDOW_MAX)
-        };
-        // Windows are over-committed: a connection may have an eighth of what is free, and the least in any case. What is not
-        // there when data comes is refused before TCP sees it (`room`), and counted.
-        let window = u64::from(wished)
-            .min((free / 8).max(u64::from(WINDOW_MIN)))
-            .min(size / 2);
-        let limit = returned + window;
-        let Some(dti) = self.dtis.get_mut(slot) else {
-            return;
-        };
-        if limit > dti.rx.limit {
-            dti.rx.limit = limit;
-            stack.set_receive_limit(conn, limit);
-        }
     }
 
     /// Tries again to deliver what found its event queue full.

@@ -67,6 +67,15 @@ impl Tables {
             .is_some_and(|dti| dti.tx.seek(&self.tx, range.start, range.len))
     }
 
+    /// A range of a DTI's stream that lies in one piece, and the descriptor that names it.
+    #[inline]
+    pub(crate) fn stream_piece(&self, range: StreamRange) -> Option<(MemRef<'_>, u32)> {
+        let dti = self.dtis.at_epoch(range.slot, range.epoch)?;
+        let (node, descriptor, skip) = dti.tx.find_one(&self.tx, range.start, range.len)?;
+        let piece = self.source(dti.ual, descriptor.source, skip, range.len)?;
+        Some((piece, node))
+    }
+
     /// Calls `each` for the pieces of a range of a DTI's stream; false when part of it is gone.
     #[inline]
     pub(crate) fn stream_pieces<'a>(

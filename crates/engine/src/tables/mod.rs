@@ -46,6 +46,8 @@ pub(crate) struct Tables {
     pub(crate) dtis: DtiTable,
     pub(crate) tx: ListPool<TxDescriptor>,
     pub(crate) pieces: ListPool<Piece>,
+    /// What the segment that is being handled brought, between its store and its event.
+    pub(crate) fresh: Option<Piece>,
     pub(crate) posted: ListPool<PostedReceive>,
     pub(crate) accepts: ListPool<PostedAccept>,
     pub(crate) datagrams: ListPool<datagram::TxDatagram>,
@@ -70,6 +72,7 @@ impl Tables {
             dtis: DtiTable::new(config.connections.saturating_mul(2)),
             tx: ListPool::new(descriptors),
             pieces: ListPool::new(descriptors),
+            fresh: None,
             posted: ListPool::new(descriptors),
             accepts: ListPool::new(descriptors),
             datagrams: ListPool::new(descriptors),
@@ -210,23 +213,31 @@ impl Tables {
 
     /// Ends one use of a region and answers its Deregister if that was the last.
     pub(crate) fn end_region_use(&mut self, ual_slot: u32, region: u32) {
-        let Some(ual) = self.ual(ual_slot) else {
+        let Some(Some(ual)) = self.uals.get_mut(ual_slot as usize) else {
             return;
         };
-        let Some((id, cookie, evq)) = ual.regions.end_use(region) else {
-            return;
-        };
-        let ual_id = ual.id;
-        let event = Event::new(
-            EventKind::Completion,
-            DtiHandle::default(),
-            cookie,
-            Status::Ok,
-        );
-        let event = completion_of(event, sidecore_abi::Operation::Deregister);
-        ual.emit(evq, &event);
-        self.regions_gone.push((ual_id, id));
+        if let Some(gone) = ual.regions.end_use(region) {
+            region_gone(ual, gone, &mut self.regions_gone);
+        }
     }
+}
+
+/// The last use of a region that was to leave has ended: answers its Deregister.
+#[cold]
+pub(crate) fn region_gone(
+    ual: &mut Ual,
+    (id, cookie, evq): (RegionId, u64, u16),
+    regions_gone: &mut Vec<(u64, RegionId)>,
+) {
+    let event = Event::new(
+        EventKind::Completion,
+        DtiHandle::default(),
+        cookie,
+        Status::Ok,
+    );
+    let event = completion_of(event, sidecore_abi::Operation::Deregister);
+    ual.emit(evq, &event);
+    regions_gone.push((ual.id, id));
 }
 
 /// Writes the operation's number where completions carry it.

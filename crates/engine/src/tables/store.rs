@@ -1,5 +1,6 @@
 //! Received payload goes into the pool or into posted buffers: the one copy of the receive path.
 
+use sidecore_shm::MemRef;
 use sidecore_stack::User;
 
 use super::Tables;
@@ -9,6 +10,12 @@ use crate::dti::receive::{Fill, Piece};
 
 /// Out-of-order data and datagrams are kept only while this part of the pool is free, so that they never starve in-order data.
 pub(super) const RESERVE: u64 = 4;
+
+/// Bytes of a small chunk.
+const SMALL: u32 = sidecore_abi::pool::SMALL as u32;
+
+/// With one of these, in-order bytes are not simply an event.
+pub(super) const UNUSUAL: u16 = flag::READ_SHUT | flag::POSTED_ONLY | flag::END | flag::OVER;
 
 /// Pieces that one DTI may hold out of order.
 const OUT_OF_ORDER_PIECES: u32 = 1024;
@@ -59,6 +66,73 @@ impl Tables {
         stream_offset: u64,
         in_order: bool,
     ) {
+        if let Frame::Device(bytes) = *frame
+            && in_order
+            && let Some(bytes) =
+                bytes.get(frame_offset as usize..frame_offset as usize + len as usize)
+            && self.store_usual(bytes, slot, stream_offset)
+        {
+            return;
+        }
+        self.store_any(frame, slot, frame_offset, len, stream_offset, in_order);
+    }
+
+    /// The usual store: the next bytes, all of them into one chunk, when nothing waits. It takes one look at each table, and leaves the
+    /// piece where [`Tables::readable`], which follows at once, makes an event of it. False: it is not that, and nothing was done.
+    #[inline]
+    fn store_usual(&mut self, bytes: &[u8], slot: u32, start: u64) -> bool {
+        let Some(dti) = self.dtis.get_mut(slot) else {
+            return false;
+        };
+        let Some(Some(ual)) = self.uals.get_mut(dti.ual as usize) else {
+            return false;
+        };
+        let rx = &mut dti.rx;
+        let waits = !rx.ready.is_empty() || !rx.out_of_order.is_empty() || !rx.posted.is_empty();
+        let len = bytes.len() as u32;
+        if waits || dti.flags & UNUSUAL != 0 || self.fresh.is_some() {
+            return false;
+        }
+        let fill = if rx.fill.room >= len && ual.chunks.extend(rx.fill.chunk, slot, dti.epoch) {
+            rx.fill
+        } else if rx.fill.room >= SMALL || len > SMALL {
+            return false;
+        } else {
+            let Some((chunk, offset, room)) = ual.chunks.allocate(len, slot, dti.epoch) else {
+                return false;
+            };
+            Fill {
+                chunk,
+                offset,
+                room,
+            }
+        };
+        ual.chunks.write(fill.offset, MemRef::from_bytes(bytes));
+        rx.fill = Fill {
+            chunk: fill.chunk,
+            offset: fill.offset + u64::from(len),
+            room: fill.room - len,
+        };
+        rx.in_order = start + u64::from(len);
+        self.fresh = Some(Piece {
+            start,
+            len,
+            chunk: fill.chunk,
+            offset: fill.offset,
+        });
+        true
+    }
+
+    #[inline(never)]
+    fn store_any(
+        &mut self,
+        frame: &Frame<'_>,
+        slot: User,
+        frame_offset: u32,
+        len: u32,
+        stream_offset: u64,
+        in_order: bool,
+    ) {
         let Some(dti) = self.dtis.get_mut(slot) else {
             return;
         };
@@ -91,7 +165,7 @@ impl Tables {
         let ual = self.uals.get_mut(dti.ual as usize)?.as_mut()?;
         let fill = dti.rx.fill;
         // A large segment is not split over the rest of a small chunk: one event rather than two.
-        let fits = fill.room >= len || fill.room >= sidecore_abi::pool::SMALL as u32;
+        let fits = fill.room >= len || fill.room >= SMALL;
         if in_order && fits && ual.chunks.extend(fill.chunk, slot, dti.epoch) {
             let take = len.min(fill.room);
             dti.rx.fill = Fill {

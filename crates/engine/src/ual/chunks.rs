@@ -46,11 +46,13 @@ impl Chunks {
     }
 
     /// Size of the pool in bytes.
+    #[inline]
     pub(crate) fn size(&self) -> u64 {
         self.bytes
     }
 
     /// Free bytes.
+    #[inline]
     pub(crate) fn free_bytes(&self) -> u64 {
         self.allocator.free_bytes()
     }
@@ -142,6 +144,7 @@ impl Chunks {
     }
 
     /// Bytes of the pool (what a piece names).
+    #[inline]
     pub(crate) fn slice(&self, offset: u64, len: u32) -> Option<MemRef<'_>> {
         self.memory.slice(offset, len as usize)
     }

@@ -7,7 +7,9 @@ pub(crate) mod regions;
 use std::collections::VecDeque;
 
 use sidecore_abi::event::Event;
-use sidecore_abi::{DtiHandle, control};
+use sidecore_abi::handle::POOL_REGION;
+use sidecore_abi::{DtiHandle, Extent, control};
+use sidecore_shm::MemRef;
 use sidecore_shm::control::EngineControl;
 
 use crate::config::Policy;
@@ -172,6 +174,27 @@ impl Ual {
             .collect()
     }
 
+    /// Whether a send may refer to an extent, and if so counts that use of its region.
+    #[inline]
+    pub(crate) fn begin_use(&mut self, extent: Extent) -> bool {
+        if extent.region == POOL_REGION {
+            self.chunks.slice(extent.offset, extent.len).is_some()
+        } else {
+            self.regions.begin_use(extent)
+        }
+    }
+
+    /// The bytes that an extent names.
+    #[inline]
+    pub(crate) fn bytes(&self, extent: Extent) -> Option<MemRef<'_>> {
+        if extent.region == POOL_REGION {
+            self.chunks.slice(extent.offset, extent.len)
+        } else {
+            self.regions
+                .slice(extent.region.0, extent.offset, extent.len)
+        }
+    }
+
     /// A queue number that exists: commands may name any number.
     #[inline]
     pub(crate) fn clamp_evq(&self, evq: u16) -> u16 {
@@ -281,6 +304,29 @@ impl Ual {
         }
     }
 
+    /// The next polled lane from the `from`th on that holds a command; `from` moves past it. Lanes that are found empty are counted, and
+    /// parked after `park_after` times.
+    #[inline]
+    pub(crate) fn next_lane(&mut self, from: &mut usize, park_after: u32) -> Option<u16> {
+        while let Some((lane, empty_turns)) = self.active_lanes.get_mut(*from) {
+            let lane = *lane;
+            let reader = self.control.lane(lane as usize)?;
+            if !reader.is_empty() {
+                *empty_turns = 0;
+                *from += 1;
+                return Some(lane);
+            }
+            if *empty_turns < park_after {
+                *empty_turns += 1;
+            } else if self.control.park(lane as usize) {
+                self.active_lanes.swap_remove(*from);
+                continue;
+            }
+            *from += 1;
+        }
+        None
+    }
+
     fn unpark_lane(&mut self, lane: u16) {
         // A bell may ring for a lane that is polled already.
         if let Some(reader) = self.control.lane(lane as usize)
@@ -289,11 +335,6 @@ impl Ual {
             reader.set_state(control::LANE_ACTIVE);
             self.active_lanes.push((lane, 0));
         }
-    }
-
-    /// Stops polling a lane; false when something came meanwhile.
-    pub(crate) fn park_lane(&mut self, lane: u16) -> bool {
-        self.control.park(lane as usize)
     }
 
     /// Ends the application's connection to the agent: it sees that its UAL is over.
@@ -311,6 +352,7 @@ impl Ual {
     }
 
     /// Whether events wait for room on a full queue.
+    #[inline]
     pub(crate) fn has_backlog(&self) -> bool {
         self.overflowing > 0 || !self.stalled.is_empty()
     }

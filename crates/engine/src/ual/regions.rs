@@ -102,9 +102,13 @@ impl Regions {
     pub(crate) fn end_use(&mut self, id: u32) -> Option<(RegionId, u64, u16)> {
         let region = self.get_mut(id)?;
         region.uses = region.uses.saturating_sub(1);
+        if region.leaving.is_none() {
+            return None;
+        }
         self.try_remove(id)
     }
 
+    #[cold]
     fn try_remove(&mut self, id: u32) -> Option<(RegionId, u64, u16)> {
         let region = self.get(id)?;
         let (cookie, evq) = region.leaving?;
