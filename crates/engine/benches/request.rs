@@ -11,9 +11,10 @@ use std::hint::black_box;
 use std::net::SocketAddr;
 
 use gungraun::{
-    Callgrind, EntryPoint, LibraryBenchmarkConfig, library_benchmark, library_benchmark_group, main,
+    Callgrind, EntryPoint, EventKind, LibraryBenchmarkConfig, library_benchmark,
+    library_benchmark_group, main,
 };
-use sidecore_abi::EventKind;
+use sidecore_abi::EventKind as Kind;
 use sidecore_abi::command::flags;
 use sidecore_client::{Dti, EventQueue, Lane, Region, Ual, UalConfig};
 use sidecore_engine::{Device, Engine, EngineConfig, EngineControlHandle};
@@ -25,7 +26,7 @@ const SIZE: u32 = 64;
 const REQUESTS: usize = 8000;
 
 /// Requests before those, so that windows, estimators and pools are where they will be.
-const WARM: usize = 1920;
+const WARM: usize = 960;
 
 /// How the server answers.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -107,22 +108,28 @@ fn world(connections: usize, burst: usize, answer: Answer) -> World {
                 end.lane.flush();
                 end.engine.turn();
                 while let Some(event) = end.evq.poll() {
-                    open += u32::from(matches!(
-                        event.kind,
-                        EventKind::Connected | EventKind::Accepted
-                    ));
+                    open += u32::from(matches!(event.kind, Kind::Connected | Kind::Accepted));
                 }
             }
         }
     }
-    for first in (0..WARM).step_by(burst) {
-        send_requests(&mut w, first, burst);
+    warm(&mut w, burst);
+    // Until the engine looks no more at the lanes that nobody uses.
+    for _ in 0..10_000 {
         w.server.engine.turn();
-        answer_requests(&mut w);
-        w.server.engine.turn();
-        take_answers(&mut w, burst);
     }
+    warm(&mut w, burst);
     w
+}
+
+fn warm(w: &mut World, burst: usize) {
+    for first in (0..WARM).step_by(burst) {
+        send_requests(w, first, burst);
+        w.server.engine.turn();
+        answer_requests(w);
+        w.server.engine.turn();
+        take_answers(w, burst);
+    }
 }
 
 /// The client sends `burst` requests, each on the next connection.
@@ -143,7 +150,7 @@ fn answer_requests(w: &mut World) {
     let server = &mut w.server;
     let mut buffer = [0u8; SIZE as usize];
     while let Some(event) = server.evq.poll() {
-        if event.kind != EventKind::Received {
+        if event.kind != Kind::Received {
             continue;
         }
         server.ual.pool().read(&event, &mut buffer);
@@ -167,7 +174,7 @@ fn take_answers(w: &mut World, burst: usize) {
     client.engine.turn();
     let mut taken = 0;
     while let Some(event) = client.evq.poll() {
-        assert_eq!((event.kind, event.len()), (EventKind::Received, SIZE));
+        assert_eq!((event.kind, event.len()), (Kind::Received, SIZE));
         client.lane.return_chunk(&event);
         taken += 1;
     }
@@ -202,7 +209,7 @@ fn requests(mut w: World, burst: usize) -> World {
 }
 
 // One request at a time, on each of the connections in turn: two turns of the engine for each.
-#[library_benchmark]
+#[library_benchmark(config = counted("engine_turn", 5000))]
 #[bench::one(world(1, 1, Answer::Notified))]
 #[bench::eight(world(8, 1, Answer::Notified))]
 #[bench::sixty_four(world(64, 1, Answer::Notified))]
@@ -213,14 +220,14 @@ fn request(world: World) -> World {
 }
 
 // Requests come in bursts, one on each connection: two turns of the engine for all of them.
-#[library_benchmark]
+#[library_benchmark(config = counted("engine_turn", 4000))]
 #[bench::eight(world(8, 8, Answer::Notified), 8)]
 #[bench::sixty_four(world(64, 32, Answer::Notified), 32)]
 fn burst(world: World, burst: usize) -> World {
     black_box(requests(world, burst))
 }
 
-#[library_benchmark(config = counted("application_turn"))]
+#[library_benchmark(config = counted("application_turn", 450))]
 #[bench::one(world(1, 1, Answer::Notified), 1)]
 #[bench::burst(world(64, 32, Answer::Notified), 32)]
 fn application(world: World, burst: usize) -> World {
@@ -228,7 +235,7 @@ fn application(world: World, burst: usize) -> World {
 }
 
 // Turns that find nothing, with lanes that the engine does not look at any more.
-#[library_benchmark]
+#[library_benchmark(config = counted("engine_turn", 320))]
 #[bench::one(idle_world())]
 fn empty_turn(mut world: World) -> World {
     for _ in 0..REQUESTS {
@@ -245,17 +252,17 @@ fn idle_world() -> World {
     w
 }
 
-/// Counts what runs below one function.
-fn counted(function: &str) -> LibraryBenchmarkConfig {
+/// Counts what runs below one function, and fails when that is more than `limit` instructions a request.
+fn counted(function: &str, limit: u64) -> LibraryBenchmarkConfig {
     let tool = Callgrind::default()
         .entry_point(EntryPoint::Custom(format!("*::{function}")))
+        .hard_limits([(EventKind::Ir, limit * REQUESTS as u64)])
         .clone();
     LibraryBenchmarkConfig::default().tool(tool).clone()
 }
 
 library_benchmark_group!(
     name = engine,
-    config = counted("engine_turn"),
     benchmarks = [request, burst, application, empty_turn]
 );
 main!(library_benchmark_groups = engine);

@@ -261,14 +261,27 @@ pub(super) fn copy_bytes(
     Ok(extent.len as usize)
 }
 
-/// A vectored send: the extent names a list of extents. The list is read once, here.
+/// A vectored send: the extent names a list of extents.
 fn send_list(cx: &mut Context<'_>, command: &Command, slot: u32) -> Done {
+    let mut extents = std::mem::take(&mut cx.tables.extents);
+    let done = send_extents(cx, command, slot, &mut extents);
+    extents.clear();
+    cx.tables.extents = extents;
+    done
+}
+
+/// Reads the list once, into `extents`, and queues what it names: all or nothing.
+fn send_extents(
+    cx: &mut Context<'_>,
+    command: &Command,
+    slot: u32,
+    extents: &mut Vec<Extent>,
+) -> Done {
     let list = command.extent();
     let count = list.len / EXTENT_BYTES as u32;
     if list.len == 0 || !list.len.is_multiple_of(EXTENT_BYTES as u32) || count > LIST_MAX {
         return Status::Invalid.into();
     }
-    let mut extents = Vec::with_capacity(count as usize);
     for i in 0..count {
         let mut bytes = [0u8; EXTENT_BYTES];
         let at = Source::Region(list.region.0, list.offset);

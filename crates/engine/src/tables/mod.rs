@@ -12,7 +12,7 @@ pub(crate) mod incoming;
 pub(crate) mod store;
 
 use sidecore_abi::event::Event;
-use sidecore_abi::{DtiHandle, EventKind, RegionId, Status};
+use sidecore_abi::{DtiHandle, EventKind, Extent, RegionId, Status};
 
 use crate::config::{EngineConfig, Policy};
 use crate::dti::receive::{Piece, PostedReceive};
@@ -59,6 +59,8 @@ pub(crate) struct Tables {
     /// Datagram sockets that were closed while something was queued.
     pub(crate) datagram_closing: Vec<u32>,
     pub(crate) copies: CopyArena,
+    /// Memory for the list of a vectored send while it is executed; empty else.
+    pub(crate) extents: Vec<Extent>,
     /// DTIs about which the stack has to be told something.
     pub(crate) dirty: Vec<u32>,
     /// Regions that are gone: the agent may use their ids again.
@@ -84,6 +86,7 @@ impl Tables {
             datagram_senders: Vec::new(),
             datagram_closing: Vec::new(),
             copies: CopyArena::new(descriptors),
+            extents: Vec::with_capacity(sidecore_abi::control::limits::LIST as usize),
             dirty: Vec::with_capacity(1024),
             regions_gone: Vec::new(),
             policy: config.policy.clone(),
