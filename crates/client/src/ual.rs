@@ -158,7 +158,13 @@ impl Ual {
     pub fn allocate_region(&self, len: u64, huge: bool) -> io::Result<Region> {
         let memory = Memfd::create("sidecore-region", whole_pages(len)?, huge)?;
         memory.seal_size()?;
-        self.register(memory)
+        self.register(memory).map_err(|error| match error.kind() {
+            io::ErrorKind::OutOfMemory if huge => io::Error::new(
+                error.kind(),
+                "too few huge pages are free: reserve some (sysctl vm.nr_hugepages) or do without",
+            ),
+            _ => error,
+        })
     }
 
     /// Registers memory that the caller made: a memfd sealed against shrinking and growing ([`Memfd::seal_size`]), or it is

@@ -346,6 +346,29 @@ fn options_are_answered_as_they_were_set() {
     engine.stop();
 }
 
+/// With huge pages reserved (`vm.nr_hugepages`) they are used; without, the refusal is plain and costs nothing else.
+#[test]
+fn a_region_of_huge_pages_works_or_is_refused() {
+    let engine = start();
+    let mut end = End::new(&engine);
+    let (client, server) = end.pair();
+    match end.ual.allocate_region(3 << 20, true) {
+        Ok(region) => {
+            assert_eq!(region.len(), 4 << 20);
+            region.write((4 << 20) - 4, b"huge").unwrap();
+            let extent = region.extent((4 << 20) - 4, 4).unwrap();
+            end.lane.send(client, extent, 0, 0).unwrap();
+        }
+        Err(error) => {
+            eprintln!("without huge pages: {error}");
+            assert_eq!(error.kind(), std::io::ErrorKind::OutOfMemory, "{error}");
+            end.lane.send_inline(client, b"huge", 0, 0).unwrap();
+        }
+    }
+    assert_eq!(end.receive(server, 4), b"huge");
+    engine.stop();
+}
+
 #[test]
 fn regions_come_and_go() {
     let engine = start();
