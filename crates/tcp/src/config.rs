@@ -17,6 +17,16 @@ pub enum Algorithm {
     Cubic,
 }
 
+/// How loss is found where the peer knows SACK; without SACK, it is by duplicate ACKs (RFC 6582).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Hash)]
+pub enum LossDetection {
+    /// By time, with tail loss probes: RACK-TLP (RFC 8985).
+    #[default]
+    Rack,
+    /// By what was selectively acknowledged above it: RFC 6675.
+    DupThresh,
+}
+
 /// Probes on a connection that is silent (RFC 9293 section 3.8.4).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 pub struct Keepalive {
@@ -48,6 +58,8 @@ pub struct Config {
     pub mss: u16,
     /// The congestion controller.
     pub congestion: Algorithm,
+    /// How loss is found.
+    pub loss_detection: LossDetection,
     /// Segments of the initial window (RFC 6928).
     pub initial_window_segments: u8,
     /// The window scale that we offer; `None`: window scaling is not offered and not accepted. It must suit the
@@ -89,6 +101,7 @@ impl Default for Config {
         Self {
             mss: 1460,
             congestion: Algorithm::default(),
+            loss_detection: LossDetection::default(),
             initial_window_segments: 10,
             window_scale: Some(WindowScale::new(7)),
             timestamps: true,

@@ -5,15 +5,20 @@ use core::time::Duration;
 use serde::{Deserialize, Serialize};
 use sidecore_wire::{SeqNumber, TcpFlags, TcpHeader, WindowScale};
 
-use crate::config::{Config, Settings};
+use crate::config::{Config, LossDetection, Settings};
 use crate::congestion::{Controller, Window};
 use crate::flags::Flags;
+use crate::flight::Flight;
+use crate::prr::Prr;
+use crate::rack::Rack;
 use crate::range_pool::{RangeList, RangePool};
 use crate::recovery::Phase;
 use crate::rtt::RttEstimator;
 use crate::sack::RecentBlocks;
 use crate::time::{Instant, micros, millis};
+use crate::tlp::Tlp;
 use crate::types::{CloseReason, State};
+use crate::undo::Undo;
 use crate::window::Autotune;
 
 /// What RFC 9293 section 3.7.1 assumes of a peer that announces no MSS (MUST-15).
@@ -47,7 +52,7 @@ pub(crate) const NO_OFFSET: u64 = u64::MAX;
 /// (`set_send_limit`, …), then at the end of the turn `poll_transmit` until it gives `None`; then sleep until
 /// `next_timeout` at the latest. When `state` is Closed and `wants_transmit` is false, call `release` and drop it.
 ///
-/// The fields before `cold` are the hot part: three cache lines, all that the steady state touches.
+/// The fields before `cold` are the hot part: 208 bytes, all that the steady state touches.
 #[derive(Debug, Serialize, Deserialize)]
 #[repr(C)]
 pub struct Connection {
@@ -104,13 +109,17 @@ pub struct Connection {
     /// Segments that are still acknowledged quickly.
     pub(crate) quick_acks: u8,
 
-    /// Retransmission or persist timer.
+    /// Retransmission or persist timer, or what comes before it: a tail loss probe, the reordering timer.
     pub(crate) retransmit_at: Instant,
     /// Delayed ACK.
     pub(crate) ack_at: Instant,
     /// Keepalive, FIN-WAIT-2 or TIME-WAIT. May fire early.
     pub(crate) idle_at: Instant,
 
+    /// When data was last sent for the first time, or up to a sixty-fourth of a round trip before that.
+    pub(crate) run_at: Instant,
+    /// How long after `retransmit_at` the retransmission timer proper fires, in microseconds.
+    pub(crate) rto_after_us: u32,
     /// RTO, backoff included.
     pub(crate) rto_us: u32,
     pub(crate) min_rto_us: u32,
@@ -148,6 +157,13 @@ pub(crate) struct Cold {
     pub(crate) sacked: RangeList,
     /// Bytes of `sacked`.
     pub(crate) sacked_bytes: u64,
+    /// What is out and not selectively acknowledged, with its transmit times; empty without RACK.
+    #[serde(skip)]
+    pub(crate) flight: Flight,
+    pub(crate) rack: Rack,
+    pub(crate) tlp: Tlp,
+    pub(crate) prr: Prr,
+    pub(crate) undo: Undo,
     /// RecoveryPoint (RFC 6675), `recover` (RFC 6582).
     pub(crate) recover: u64,
     /// HighRxt: up to where was retransmitted in this recovery.
@@ -177,6 +193,12 @@ pub(crate) struct Cold {
     pub(crate) keepalive_probes: u8,
     /// ICMP said that the peer cannot be reached.
     pub(crate) soft_error: bool,
+    /// The connection was opened by the peer.
+    pub(crate) passive: bool,
+    /// All that is out is to be sent again: segments were too large.
+    pub(crate) all_lost: bool,
+    /// The window scale is offered (only while SYN-SENT and SYN-RECEIVED).
+    pub(crate) scale_offered: bool,
     /// What the peer announced, and what we did.
     pub(crate) peer_mss: u16,
     pub(crate) announced_mss: u16,
@@ -191,10 +213,12 @@ pub(crate) struct Counters {
     pub(crate) duplicate_acks: u32,
     pub(crate) out_of_order: u32,
     pub(crate) challenge_acks: u32,
+    pub(crate) tail_probes: u32,
+    pub(crate) undos: u32,
 }
 
-const _: () = assert!(core::mem::offset_of!(Connection, cold) <= 192);
-const _: () = assert!(core::mem::size_of::<Connection>() <= 640);
+const _: () = assert!(core::mem::offset_of!(Connection, cold) <= 208);
+const _: () = assert!(core::mem::size_of::<Connection>() <= 704);
 
 /// Data segments that are acknowledged quickly at the start of a connection.
 const QUICK_ACKS: u8 = 16;
@@ -216,7 +240,8 @@ impl Connection {
         debug_assert!(syn.flags.contains(TcpFlags::SYN));
         let mut connection = Self::new(now, config, iss);
         connection.state = State::SynReceived;
-        connection.flags.set(Flags::SYN_DUE.or(Flags::PASSIVE));
+        connection.flags.set(Flags::SYN_DUE);
+        connection.cold.passive = true;
         connection.take_syn(now, syn);
         connection
     }
@@ -225,7 +250,6 @@ impl Connection {
         let mut flags = Flags::UNSYNCHRONIZED;
         flags.assign(Flags::TIMESTAMPS, config.timestamps);
         flags.assign(Flags::SACK, config.sack);
-        flags.assign(Flags::SCALE, config.window_scale.is_some());
         flags.assign(Flags::NO_DELAY, config.no_delay);
         let settings = Settings::new(config);
         let announced_mss = config.mss.max(MIN_MSS);
@@ -262,6 +286,8 @@ impl Connection {
             retransmit_at: Instant::NEVER,
             ack_at: Instant::NEVER,
             idle_at: Instant::NEVER,
+            run_at: now,
+            rto_after_us: 0,
             rto_us: micros(config.initial_rto).clamp(min_rto_us, max_rto_us),
             min_rto_us,
             max_rto_us,
@@ -288,10 +314,11 @@ impl Connection {
         if !options.sack_permitted {
             self.flags.clear(Flags::SACK);
         }
+        self.agree_on_rack();
         match options.window_scale {
-            Some(scale) if self.flags.any(Flags::SCALE) => self.snd_scale = scale,
+            Some(scale) if self.cold.scale_offered => self.snd_scale = scale,
             _ => {
-                self.flags.clear(Flags::SCALE);
+                self.cold.scale_offered = false;
                 self.rcv_scale = WindowScale::default();
             }
         }
@@ -372,9 +399,11 @@ impl Connection {
     pub fn release(&mut self, ranges: &mut RangePool) {
         self.cold.out_of_order.clear(ranges);
         self.cold.sacked.clear(ranges);
+        self.cold.flight.clear(ranges);
         self.cold.sacked_bytes = 0;
         self.cold.recent.clear();
-        self.flags.clear(Flags::OUT_OF_ORDER.or(Flags::SACKED));
+        self.flags
+            .clear(Flags::OUT_OF_ORDER.or(Flags::SACKED).or(Flags::RUNS));
     }
 }
 
@@ -390,6 +419,11 @@ impl Cold {
             rcv_fin: NO_OFFSET,
             sacked: RangeList::new(),
             sacked_bytes: 0,
+            flight: Flight::new(),
+            rack: Rack::new(config.loss_detection == LossDetection::Rack),
+            tlp: Tlp::default(),
+            prr: Prr::default(),
+            undo: Undo::default(),
             recover: 0,
             high_rxt: 0,
             rescue_rxt: 0,
@@ -405,6 +439,9 @@ impl Cold {
             probe_backoff: 0,
             keepalive_probes: 0,
             soft_error: false,
+            passive: false,
+            all_lost: false,
+            scale_offered: config.window_scale.is_some(),
             peer_mss: DEFAULT_PEER_MSS,
             announced_mss,
             counters: Counters::default(),

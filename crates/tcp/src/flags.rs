@@ -23,6 +23,9 @@ impl Flags {
     /// FIN-WAIT-2 of a closed connection: its timer has yet to be set.
     pub(crate) const FIN_WAIT_2_DUE: Self = Self(1 << 6);
 
+    /// The list of transmit times holds something.
+    pub(crate) const RUNS: Self = Self(1 << 7);
+
     // Forbid header prediction.
     /// Out-of-order data is held.
     pub(crate) const OUT_OF_ORDER: Self = Self(1 << 8);
@@ -60,10 +63,10 @@ impl Flags {
     pub(crate) const FIN_SENT: Self = Self(1 << 23);
     /// The peer's FIN is in order: RCV.NXT lies after it.
     pub(crate) const FIN_RECEIVED: Self = Self(1 << 24);
-    /// The window scale is offered (only while SYN-SENT and SYN-RECEIVED).
-    pub(crate) const SCALE: Self = Self(1 << 25);
-    /// The connection was opened by the peer.
-    pub(crate) const PASSIVE: Self = Self(1 << 26);
+    /// Loss is found by time (RFC 8985).
+    pub(crate) const RACK: Self = Self(1 << 25);
+    /// A tail loss probe is out, and what became of it is not known.
+    pub(crate) const TLP_OUT: Self = Self(1 << 26);
 
     /// The next ACK carries a SACK option.
     pub(crate) const SACK_DUE: Self = Self(1 << 27);
@@ -110,6 +113,7 @@ impl Flags {
         .or(Self::FIN_KNOWN)
         .or(Self::PROBING)
         .or(Self::BACKED_OFF)
+        .or(Self::TLP_OUT)
         .or(Self::ORPHAN);
 
     pub(crate) const fn or(self, other: Self) -> Self {

@@ -94,8 +94,9 @@ impl Connection {
                 .or(Flags::RETRANSMIT_NOW)
                 .or(Flags::LOST_LEFT),
         );
-        self.cold.lost_edge = self.snd_nxt;
-        self.cold.high_rxt = self.snd_una;
+        self.cold.all_lost = true;
+        self.cold.prr = crate::prr::Prr::begin(self.outstanding());
+        self.undo_forget();
         self.cold.pipe = 0;
         self.rtt_cancel();
     }

@@ -41,6 +41,12 @@ impl Connection {
             );
             assert!(last.end <= self.snd_nxt, "acknowledged what was not sent");
         }
+        assert!(self.transmit_times_fit(ranges), "transmit times");
+        let overlap = self.cold.flight.iter(ranges).any(|(range, _)| {
+            let mut sacked = self.cold.sacked.iter(ranges);
+            sacked.any(|sacked| sacked.overlap(range.start, range.end) > 0)
+        });
+        assert!(!overlap, "in flight and selectively acknowledged");
         assert_eq!(self.phase != Phase::Open, self.flags.any(Flags::RECOVERING));
         assert_eq!(
             self.state.is_synchronized(),

@@ -46,16 +46,16 @@
 //!
 //! # What it does
 //!
-//! RFC 9293, with RFC 5961 (blind attacks), 7323 (window scale, timestamps, PAWS), 2018, 2883 and 6675 (SACK), 6582
-//! (NewReno), 6298 (RTO), 5681, 6928 and 9438 (congestion control), 5482 (user timeout), 6191 (TIME-WAIT), 5927 (ICMP).
+//! RFC 9293, with RFC 5961 (blind attacks), 7323 (window scale, timestamps, PAWS), 2018 and 2883 (SACK), 8985 (RACK-TLP),
+//! 6675 (SACK by count), 6582 (NewReno), 9937 (PRR), 3042 (limited transmit), 6298 (RTO), 3522, 3708, 4015 and 5682
+//! (spurious retransmissions), 5681, 6928 and 9438 (congestion control), 5482 (user timeout), 6191 (TIME-WAIT), 5927 (ICMP).
 //!
-//! It does not: urgent data as such (RFC 6093: it is data), ECN, data on a SYN, tail loss probes and time-based loss
-//! detection (RFC 8985), the undoing of spurious timeouts (RFC 5682, 4015), pacing.
+//! It does not: urgent data as such (RFC 6093: it is data), ECN, data on a SYN, pacing.
 //!
 //! # What is where
 //!
 //! Opening and fields in `connection`, segments in `receive`, segments out `transmit`, `timers`,
-//! `recovery` and `scoreboard` (loss), `congestion`, `window` (what we advertise), `sack` (what we report), `rtt`.
+//! `recovery`, `scoreboard`, `rack`, `tlp`, `edges`, `flight`, `prr` and `undo` (loss), `congestion`, `window` (what we advertise), `sack` (what we report), `rtt`.
 //!
 //! Nothing here allocates after set-up, blocks, or panics on what a peer sends.
 
@@ -65,11 +65,15 @@ mod application;
 mod config;
 mod congestion;
 mod connection;
+mod edges;
 mod flags;
+mod flight;
 mod icmp;
 mod info;
 mod invariants;
 mod isn;
+mod prr;
+mod rack;
 mod range_pool;
 mod receive;
 mod recovery;
@@ -80,11 +84,13 @@ mod scoreboard;
 mod snapshot;
 mod time;
 mod timers;
+mod tlp;
 mod transmit;
 mod types;
+mod undo;
 mod window;
 
-pub use config::{Algorithm, Config, Keepalive};
+pub use config::{Algorithm, Config, Keepalive, LossDetection};
 pub use connection::Connection;
 pub use isn::{initial_sequence_number, timestamp_offset};
 pub use range_pool::{MAX_RANGES_PER_LIST, RangePool};

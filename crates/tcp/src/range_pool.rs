@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 mod tests;
 
 /// No node.
-const NIL: u32 = u32::MAX;
+pub(crate) const NIL: u32 = u32::MAX;
 
 /// How many ranges one list may hold.
 pub const MAX_RANGES_PER_LIST: u16 = 256;
@@ -37,10 +37,12 @@ impl Range {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Node {
-    range: Range,
+pub(crate) struct Node {
+    pub(crate) range: Range,
     /// The next range of the list, or the next free node.
-    next: u32,
+    pub(crate) next: u32,
+    /// What a [`crate::flight::Flight`] says about the range; others leave it 0.
+    pub(crate) tag: u32,
 }
 
 /// A bounded pool of sequence ranges, shared by all connections of one engine thread.
@@ -67,6 +69,7 @@ impl RangePool {
                 } else {
                     index + 1
                 },
+                tag: 0,
             })
             .collect();
         Self {
@@ -87,32 +90,42 @@ impl RangePool {
         self.available as usize
     }
 
+    /// Whether there is enough for what can do without: a quarter is kept for data out of order and the scoreboard.
+    pub(crate) fn is_plentiful(&self) -> bool {
+        self.available as usize > self.nodes.len() / 4
+    }
+
+    /// A range was refused.
+    pub(crate) fn refuse(&mut self) {
+        self.refused += 1;
+    }
+
     /// How often a range was refused: the pool was empty, or the list was at its limit.
     pub fn refused(&self) -> u64 {
         self.refused
     }
 
-    fn node(&self, index: u32) -> &Node {
+    pub(crate) fn node(&self, index: u32) -> &Node {
         &self.nodes[index as usize]
     }
 
-    fn node_mut(&mut self, index: u32) -> &mut Node {
+    pub(crate) fn node_mut(&mut self, index: u32) -> &mut Node {
         &mut self.nodes[index as usize]
     }
 
-    fn allocate(&mut self, range: Range, next: u32) -> Option<u32> {
+    pub(crate) fn allocate(&mut self, range: Range, next: u32, tag: u32) -> Option<u32> {
         if self.free == NIL {
             return None;
         }
         let index = self.free;
         self.free = self.node(index).next;
         self.available -= 1;
-        *self.node_mut(index) = Node { range, next };
+        *self.node_mut(index) = Node { range, next, tag };
         Some(index)
     }
 
     /// Gives a node back; returns the one that followed it.
-    fn give_back(&mut self, index: u32) -> u32 {
+    pub(crate) fn give_back(&mut self, index: u32) -> u32 {
         let free = self.free;
         let next = core::mem::replace(&mut self.node_mut(index).next, free);
         self.free = index;
@@ -219,7 +232,7 @@ impl RangeList {
         range: Range,
     ) -> Result<Inserted, NoRanges> {
         let index = if self.len < MAX_RANGES_PER_LIST {
-            pool.allocate(range, next)
+            pool.allocate(range, next, 0)
         } else {
             None
         };
@@ -261,6 +274,7 @@ impl RangeList {
         *pool.node_mut(index) = Node {
             range: merged,
             next,
+            tag: 0,
         };
         if next == NIL {
             self.tail = index;

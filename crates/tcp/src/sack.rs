@@ -7,14 +7,40 @@ use crate::Connection;
 use crate::flags::Flags;
 use crate::range_pool::Range;
 
-const EMPTY: Range = Range::new(0, 0);
+/// Stream offsets modulo 2^32: what is reported lies within a window of RCV.NXT.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+struct Block {
+    start: u32,
+    end: u32,
+}
+
+const EMPTY: Block = Block { start: 0, end: 0 };
+
+impl Block {
+    const fn new(range: Range) -> Self {
+        Self {
+            start: range.start as u32,
+            end: range.end as u32,
+        }
+    }
+
+    const fn is_empty(self) -> bool {
+        self.start == self.end
+    }
+
+    const fn overlaps(self, other: Self) -> bool {
+        let starts_before_end = (self.start.wrapping_sub(other.end) as i32) < 0;
+        let ends_after_start = self.end.wrapping_sub(other.start) as i32 > 0;
+        starts_before_end && ends_after_start
+    }
+}
 
 /// The blocks of the next SACK option, the most recent first, and perhaps a duplicate to report.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) struct RecentBlocks {
-    blocks: [Range; 4],
+    blocks: [Block; 4],
     /// What arrived twice; reported once, as the first block (RFC 2883).
-    duplicate: Range,
+    duplicate: Block,
 }
 
 impl Default for RecentBlocks {
@@ -31,11 +57,12 @@ impl RecentBlocks {
     /// ACK"; the others repeat "the most recently reported SACK blocks … that are not subsets" (RFC 2018 section 4).
     pub(crate) fn report(&mut self, merged: Range) {
         let mut blocks = [EMPTY; 4];
+        let merged = Block::new(merged);
         blocks[0] = merged;
         let others = self
             .blocks
             .iter()
-            .filter(|block| block.len() > 0 && block.overlap(merged.start, merged.end) == 0);
+            .filter(|block| !block.is_empty() && !block.overlaps(merged));
         for (slot, block) in blocks[1..].iter_mut().zip(others) {
             *slot = *block;
         }
@@ -44,13 +71,14 @@ impl RecentBlocks {
 
     /// These bytes arrived again.
     pub(crate) fn report_duplicate(&mut self, duplicate: Range) {
-        self.duplicate = duplicate;
+        self.duplicate = Block::new(duplicate);
     }
 
     /// RCV.NXT has reached `offset`: blocks before it are acknowledged by it.
     pub(crate) fn advance(&mut self, offset: u64) {
         let old = core::mem::replace(&mut self.blocks, [EMPTY; 4]);
-        let left = old.iter().filter(|block| block.start > offset);
+        let after = |block: &&Block| block.start.wrapping_sub(offset as u32) as i32 > 0;
+        let left = old.iter().filter(|block| !block.is_empty()).filter(after);
         for (slot, block) in self.blocks.iter_mut().zip(left) {
             *slot = *block;
         }
@@ -62,8 +90,8 @@ impl RecentBlocks {
 
     /// How many blocks the next option has.
     fn count(&self) -> usize {
-        let blocks = self.blocks.iter().filter(|block| block.len() > 0).count();
-        blocks + usize::from(self.duplicate.len() > 0)
+        let blocks = self.blocks.iter().filter(|block| !block.is_empty());
+        blocks.count() + usize::from(!self.duplicate.is_empty())
     }
 }
 
@@ -96,11 +124,11 @@ impl Connection {
         self.update_sack_due();
         options.sack = core::iter::once(recent.duplicate)
             .chain(recent.blocks)
-            .filter(|range| range.len() > 0)
+            .filter(|block| !block.is_empty())
             .take(count)
-            .map(|range| SackBlock {
-                start: self.rcv_seq(range.start),
-                end: self.rcv_seq(range.end),
+            .map(|block| SackBlock {
+                start: self.rcv_base.add(block.start),
+                end: self.rcv_base.add(block.end),
             })
             .collect();
         4 + 8 * count as u16

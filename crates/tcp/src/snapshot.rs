@@ -7,12 +7,14 @@ use serde::{Deserialize, Serialize};
 use crate::Connection;
 use crate::connection::Cold;
 use crate::flags::Flags;
+use crate::flight::{Flight, Sent, Tick};
+use crate::rack::Rack;
 use crate::range_pool::{Range, RangeList, RangePool};
 use crate::time::Instant;
 use crate::window::Autotune;
 
 /// What [`ConnectionSnapshot`] looks like. To be raised whenever a field of the control block changes.
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 
 /// A connection as a plain value: versioned, serialisable, without pointers. The fields are the crate's own affair.
 #[derive(Debug, Serialize, Deserialize)]
@@ -21,6 +23,7 @@ pub struct ConnectionSnapshot {
     connection: Connection,
     out_of_order: Vec<Range>,
     sacked: Vec<Range>,
+    flight: Vec<(Range, Sent)>,
 }
 
 /// Why a snapshot could not be restored.
@@ -59,6 +62,7 @@ impl Connection {
             connection: self.without_ranges(),
             out_of_order: self.cold.out_of_order.iter(ranges).collect(),
             sacked: self.cold.sacked.iter(ranges).collect(),
+            flight: self.cold.flight.iter(ranges).collect(),
         }
     }
 
@@ -86,6 +90,10 @@ impl Connection {
             ranges,
         )
         .and_then(|()| fill(&mut connection.cold.sacked, &snapshot.sacked, ranges))
+        .and_then(|()| {
+            let jump = Tick::jump(from, to);
+            fill_flight(&mut connection.cold.flight, &snapshot.flight, jump, ranges)
+        })
         .and_then(|()| connection.ranges_fit(ranges));
         if let Err(error) = restored {
             connection.release(ranges);
@@ -99,6 +107,7 @@ impl Connection {
             cold: Cold {
                 out_of_order: RangeList::new(),
                 sacked: RangeList::new(),
+                flight: Flight::new(),
                 ..self.cold
             },
             ..*self
@@ -110,10 +119,12 @@ impl Connection {
             retransmit_at,
             ack_at,
             idle_at,
+            run_at,
             rtt_started,
             last_received,
             cold:
                 Cold {
+                    rack: Rack { due, sent_at, .. },
                     cork_at,
                     unanswered_since,
                     autotune: Autotune { started, .. },
@@ -121,7 +132,10 @@ impl Connection {
                 },
             ..
         } = self;
+        *sent_at = sent_at.shifted(Tick::jump(from, to));
         for time in [
+            due,
+            run_at,
             retransmit_at,
             ack_at,
             idle_at,
@@ -150,6 +164,7 @@ impl Connection {
         let fits = sacked == cold.sacked_bytes
             && inside(&cold.sacked, self.snd_una, self.snd_nxt)
             && inside(&cold.out_of_order, self.rcv_nxt, self.rcv_adv)
+            && self.transmit_times_fit(ranges)
             && self.flags.any(Flags::SACKED) != cold.sacked.is_empty()
             && self.flags.any(Flags::OUT_OF_ORDER) != cold.out_of_order.is_empty();
         if fits {
@@ -166,6 +181,24 @@ fn fill(list: &mut RangeList, from: &[Range], ranges: &mut RangePool) -> Result<
             return Err(RestoreError::Malformed);
         }
         list.insert(ranges, *range)
+            .map_err(|_| RestoreError::NoRanges)?;
+    }
+    Ok(())
+}
+
+fn fill_flight(
+    list: &mut Flight,
+    from: &[(Range, Sent)],
+    jump: u32,
+    ranges: &mut RangePool,
+) -> Result<(), RestoreError> {
+    let mut end = 0;
+    for (range, sent) in from {
+        if range.start >= range.end || range.start < end {
+            return Err(RestoreError::Malformed);
+        }
+        end = range.end;
+        list.push(ranges, *range, sent.shifted(jump))
             .map_err(|_| RestoreError::NoRanges)?;
     }
     Ok(())

@@ -6,6 +6,7 @@ use crate::Connection;
 use crate::flags::Flags;
 use crate::range_pool::RangePool;
 use crate::time::Instant;
+use crate::tlp::MAX_ACK_DELAY_US;
 use crate::types::{CloseReason, State, TimeoutOutcome};
 
 /// Retransmissions and probes of a connection that no application holds any more (Linux: tcp_orphan_retries).
@@ -73,8 +74,109 @@ impl Connection {
         None
     }
 
-    /// Rules 5.4 to 5.6 of RFC 6298; R2 of RFC 9293 section 3.8.3.
+    /// Starts the retransmission timer (RFC 6298 section 5), or what may come before it.
+    #[inline]
+    pub(crate) fn arm_retransmission(&mut self, now: Instant) {
+        let mut delay_us = self.rto_us;
+        self.rto_after_us = 0;
+        // With one segment out and a timeout that is no longer than an ACK may be delayed, nothing can come before it.
+        if self.outstanding() > u32::from(self.mss) || self.rto_us > MAX_ACK_DELAY_US {
+            if self.may_probe_tail() {
+                delay_us = delay_us.min(self.probe_timeout_us());
+                self.rto_after_us = self.rto_us - delay_us;
+            } else if self.flags.any(Flags::LOSSY) {
+                self.retransmit_at = now.after_micros(delay_us);
+                return self.hasten(self.cold.rack.due);
+            }
+        }
+        self.retransmit_at = now.after_micros(delay_us);
+    }
+
+    /// The timer is the retransmission timer: puts before it the reordering timer, or a tail loss probe (RFC 8985 section 8:
+    /// they take turns on one timer).
+    #[inline(never)]
+    fn hasten(&mut self, earlier: Instant) {
+        if earlier < self.retransmit_at {
+            let left = self.retransmit_at.micros_since(earlier, u32::MAX);
+            self.rto_after_us = left;
+            self.retransmit_at = earlier;
+        }
+    }
+
+    /// When the retransmission timer proper fires.
+    fn rto_at(&self) -> Instant {
+        self.retransmit_at.after_micros(self.rto_after_us)
+    }
+
+    /// What may come before the retransmission timer has changed; that has not.
+    #[inline(never)]
+    pub(crate) fn rearm_earlier(&mut self, now: Instant) {
+        if self.retransmit_at == Instant::NEVER || self.flags.any(Flags::PROBING) {
+            return;
+        }
+        self.retransmit_at = self.rto_at();
+        self.rto_after_us = 0;
+        if self.flags.any(Flags::LOSSY) {
+            self.hasten(self.cold.rack.due);
+        } else if self.may_probe_tail() {
+            self.hasten(now.after_micros(self.probe_timeout_us()));
+        }
+    }
+
+    /// More data goes out while a timer runs: a probe is due two round trips after the last segment (RFC 8985 section 7.2).
+    #[inline]
+    pub(crate) fn postpone_probe(&mut self, now: Instant) {
+        if self.outstanding() <= u32::from(self.mss) {
+            return;
+        }
+        let round_trips = u64::from(self.rtt.srtt_x8) * 250;
+        let soon = self.retransmit_at.as_nanos() < now.as_nanos() + round_trips;
+        if soon || self.rto_after_us == 0 {
+            self.rearm_earlier(now);
+        }
+    }
+
+    /// An ACK was taken up outside of header prediction.
+    pub(crate) fn rearm_after_ack(&mut self, now: Instant, acked: u32) {
+        if self.outstanding() == 0 || self.flags.any(Flags::PROBING) {
+            return;
+        }
+        if acked > 0 {
+            // Rule 5.3 again: what may come before it was not known.
+            self.arm_retransmission(now);
+        } else if self.flags.any(Flags::LOSSY) {
+            self.rearm_earlier(now);
+        }
+    }
+
+    /// The reordering timer, a probe, or the retransmission timer?
     fn data_timeout(&mut self, now: Instant, ranges: &mut RangePool) -> Option<CloseReason> {
+        let rto_at = self.rto_at();
+        if now < rto_at && self.flags.any(Flags::LOSSY) {
+            if self.cold.rack.due <= now {
+                self.reordering_timeout(now, ranges);
+            }
+            self.rearm_earlier(now);
+            return None;
+        }
+        if self.may_probe_tail() {
+            // If this is when the retransmission timer would fire: "PTO = TCP_RTO_expiration() - Now()".
+            self.cold.tlp.due = true;
+            self.flags.set(Flags::PROBE_DUE);
+            self.retransmit_at = now.after_micros(self.rto_us);
+            self.rto_after_us = 0;
+            return None;
+        }
+        if now < rto_at {
+            self.retransmit_at = rto_at;
+            self.rto_after_us = 0;
+            return None;
+        }
+        self.rto_timeout(now, ranges)
+    }
+
+    /// Rules 5.4 to 5.6 of RFC 6298; R2 of RFC 9293 section 3.8.3.
+    fn rto_timeout(&mut self, now: Instant, ranges: &mut RangePool) -> Option<CloseReason> {
         if self.cold.attempts == 0 {
             // What timed out was sent (or its timer restarted) one timeout ago.
             let ago = core::time::Duration::from_micros(self.rto_us.into());
@@ -95,6 +197,7 @@ impl Connection {
         self.back_off();
         self.enter_loss(now, ranges);
         self.retransmit_at = self.bounded_by_user_timeout(now, self.rto_us);
+        self.rto_after_us = 0;
         None
     }
 
@@ -152,11 +255,10 @@ impl Connection {
         if open || self.outstanding() > 0 {
             self.flags.clear(Flags::PROBING.or(Flags::PROBE_DUE));
             self.cold.attempts = 0;
-            self.retransmit_at = if self.outstanding() > 0 {
-                now.after_micros(self.rto_us)
-            } else {
-                Instant::NEVER
-            };
+            self.retransmit_at = Instant::NEVER;
+            if self.outstanding() > 0 {
+                self.arm_retransmission(now);
+            }
         }
     }
 

@@ -224,6 +224,12 @@ pub struct Info {
     pub timeouts: u32,
     /// Fast recoveries.
     pub recoveries: u32,
+    /// Tail loss probes sent (RFC 8985).
+    pub tail_probes: u32,
+    /// Reductions of the window that were undone, as nothing was lost (RFC 3522, 3708, 5682).
+    pub undos: u32,
+    /// Segments were seen to overtake each other on the way to the peer (RFC 8985).
+    pub reordering_seen: bool,
     /// Duplicate acknowledgments received.
     pub duplicate_acks: u32,
     /// Segments received out of order.

@@ -1,13 +1,32 @@
-//! Loss: fast retransmit and recovery with SACK (RFC 6675) and without (RFC 6582), timeouts (RFC 6298), Karn.
+//! Loss: fast retransmit and recovery with SACK found by count (RFC 6675) and without (RFC 6582), timeouts (RFC 6298), Karn.
 
 mod common;
 
 use common::script::*;
-use sidecore_tcp::{Config, State};
+use sidecore_tcp::{Config, LossDetection, State};
 
-/// Ten segments of 1000 bytes are out.
-fn ten_out(mut t: Script) -> Script {
-    t.write(100_000);
+/// With SACK, and loss found by count.
+fn by_count() -> Script {
+    let config = Config {
+        sack: true,
+        loss_detection: LossDetection::DupThresh,
+        ..plain()
+    };
+    Script::established_with(&config, syn().sack_permitted())
+}
+
+/// Ten segments of 1000 bytes are out, and there are more.
+fn ten_out(t: Script) -> Script {
+    ten_of(t, 100_000)
+}
+
+/// Ten segments of 1000 bytes are out, and no more.
+fn ten_in_all(t: Script) -> Script {
+    ten_of(t, 10_000)
+}
+
+fn ten_of(mut t: Script, written: u64) -> Script {
+    t.write(written);
     t.sends([
         data(0, 1000),
         data(1000, 1000),
@@ -27,27 +46,32 @@ fn ten_out(mut t: Script) -> Script {
 
 #[test]
 fn sack_recovery_of_one_loss() {
-    let mut t = ten_out(Script::with_sack());
+    let mut t = ten_out(by_count());
     // Each duplicate says that a segment has left the network: limited transmit (RFC 3042) sends a new one for it.
     t.recv(ack(0).sack(&[(1000, 2000)]));
     t.sends([data(10_000, 1000)]);
     t.recv(ack(0).sack(&[(1000, 3000)]));
     t.sends([data(11_000, 1000)]);
-    // The third: the first segment is lost. cwnd = ssthresh = 10 / 2 (what limited transmit has sent does not count);
-    // pipe = 12 - 3 - 1: only the lost one goes out.
+    // The third: the first segment is lost. ssthresh = 10 / 2 (what limited transmit has sent does not count); only the lost
+    // one goes out.
     t.recv(ack(0).sack(&[(1000, 4000)]));
     t.sends([data(0, 1000)]);
     let info = t.connection.info();
-    assert_eq!((info.cwnd, info.ssthresh), (5000, 5000));
+    assert_eq!(info.ssthresh, 5000);
     assert_eq!(info.recoveries, 1);
-    for end in [5000, 6000, 7000, 8000] {
-        t.recv(ack(0).sack(&[(1000, end)]));
-        t.sends([]);
-    }
-    // pipe has fallen to 5 segments: from now on one new segment for each ACK.
-    t.recv(ack(0).sack(&[(1000, 9000)]));
+    // From now on one segment for every two that were delivered (RFC 9937 section 6.2).
+    t.recv(ack(0).sack(&[(1000, 5000)]));
+    t.sends([]);
+    t.recv(ack(0).sack(&[(1000, 6000)]));
+    t.sends([]);
+    t.recv(ack(0).sack(&[(1000, 7000)]));
     t.sends([data(12_000, 1000)]);
-    // The hole is filled; all that was out when recovery began (12 000) is not acknowledged yet.
+    t.recv(ack(0).sack(&[(1000, 8000)]));
+    t.sends([]);
+    // What is in flight has come down to ssthresh.
+    t.recv(ack(0).sack(&[(1000, 9000)]));
+    t.sends([]);
+    // The hole is filled; all that was out when recovery began (12 000) is not acknowledged yet. Up to ssthresh.
     t.recv(ack(11_000));
     t.sends([data(13_000, 1000), data(14_000, 1000), data(15_000, 1000)]);
     assert_eq!(t.connection.info().ssthresh, 5000);
@@ -60,7 +84,7 @@ fn sack_recovery_of_one_loss() {
 
 #[test]
 fn sack_recovery_of_several_losses() {
-    let mut t = ten_out(Script::with_sack());
+    let mut t = ten_out(by_count());
     // 0, 2000 and 5000 are lost.
     t.recv(ack(0).sack(&[(1000, 2000)]));
     t.sends([data(10_000, 1000)]);
@@ -92,7 +116,7 @@ fn sack_recovery_of_several_losses() {
 #[test]
 fn enough_bytes_above_are_a_loss_before_three_duplicates() {
     // One SACK of a coalesced run of segments (RFC 6675 IsLost).
-    let mut t = ten_out(Script::with_sack());
+    let mut t = ten_out(by_count());
     t.recv(ack(0).sack(&[(1000, 6000)]));
     t.sends([data(0, 1000)]);
     assert_eq!(t.connection.info().recoveries, 1);
@@ -100,7 +124,7 @@ fn enough_bytes_above_are_a_loss_before_three_duplicates() {
 
 #[test]
 fn a_hole_may_go_out_as_one_super_segment() {
-    let mut t = Script::with_sack();
+    let mut t = by_count();
     t.tx.max_segments_bytes = 65_000;
     t.write(10_000);
     t.sends([data(0, 10_000)]);
@@ -114,7 +138,7 @@ fn a_hole_may_go_out_as_one_super_segment() {
 
 #[test]
 fn duplicate_acks_without_news_do_not_count_with_sack() {
-    let mut t = ten_out(Script::with_sack());
+    let mut t = ten_out(by_count());
     for _ in 0..10 {
         t.recv(ack(0));
         t.sends([]);
@@ -128,7 +152,7 @@ fn duplicate_acks_without_news_do_not_count_with_sack() {
 
 #[test]
 fn nonsense_sack_blocks_are_passed_over() {
-    let mut t = ten_out(Script::with_sack());
+    let mut t = ten_out(by_count());
     for blocks in [
         [(5000, 5000)],
         [(6000, 5000)],
@@ -148,9 +172,9 @@ fn nonsense_sack_blocks_are_passed_over() {
 
 #[test]
 fn the_scoreboard_survives_a_timeout() {
-    let mut t = ten_out(Script::with_sack());
+    let mut t = ten_in_all(by_count());
     t.recv(ack(0).sack(&[(1000, 3000)]));
-    t.sends([data(10_000, 1000), data(11_000, 1000)]);
+    t.sends([]);
     t.fire();
     // cwnd is one segment; what is selectively acknowledged is not sent again.
     t.sends([data(0, 1000)]);
@@ -167,7 +191,7 @@ fn the_scoreboard_survives_a_timeout() {
 
 #[test]
 fn a_peer_that_reneges_gets_everything_again() {
-    let mut t = ten_out(Script::with_sack());
+    let mut t = ten_out(by_count());
     t.recv(ack(0).sack(&[(1000, 10_000)]));
     t.sends([
         data(0, 1000),
@@ -187,7 +211,7 @@ fn a_peer_that_reneges_gets_everything_again() {
 
 #[test]
 fn sack_of_the_middle_then_an_ack_in_it() {
-    let mut t = ten_out(Script::with_sack());
+    let mut t = ten_out(by_count());
     t.recv(ack(0).sack(&[(2000, 4000)]));
     t.sends([data(10_000, 1000), data(11_000, 1000)]);
     // The cumulative ACK ends inside a reported range only if the peer discarded the rest.
@@ -209,17 +233,17 @@ fn newreno_recovery() {
     t.recv(ack(0));
     t.sends([data(0, 1000)]);
     assert_eq!(t.connection.info().ssthresh, 5000);
-    // pipe = 12 - 3 (duplicates) - 1 (lost) + 1 (sent again) = 9; the window is 5.
-    for _ in 0..4 {
+    // One segment for every two that were delivered (RFC 9937 section 6.2).
+    for number in 0..6 {
         t.recv(ack(0));
-        t.sends([]);
+        match number {
+            2 => t.sends([data(12_000, 1000)]),
+            5 => t.sends([data(13_000, 1000)]),
+            _ => t.sends([]),
+        }
     }
-    t.recv(ack(0));
-    t.sends([data(12_000, 1000)]);
-    t.recv(ack(0));
-    t.sends([data(13_000, 1000)]);
     // A partial ACK: the next segment is lost too, and goes out at once. Of the three segments that it acknowledges, two had
-    // given duplicates; seven of those remain: pipe = 11 - 7 - 1 + 1 = 4.
+    // given duplicates; seven of those remain: pipe = 11 - 7 - 1 = 3, and ssthresh is 5.
     t.recv(ack(3000));
     t.sends([data(3000, 1000), data(14_000, 1000)]);
     // A full one: over.
@@ -266,7 +290,7 @@ fn newreno_does_not_recover_twice_from_one_loss() {
 
 #[test]
 fn a_timeout_backs_off_and_starts_slowly() {
-    let mut t = ten_out(Script::established());
+    let mut t = ten_in_all(Script::established());
     let mut expected = ms(200);
     for _ in 0..3 {
         assert_eq!(t.fire(), expected);
@@ -385,7 +409,7 @@ fn a_shrunken_window_still_gets_the_first_segment() {
 
 #[test]
 fn recovery_then_timeout_then_everything_arrives() {
-    let mut t = ten_out(Script::with_sack());
+    let mut t = ten_out(by_count());
     t.recv(ack(0).sack(&[(5000, 10_000)]));
     t.sends([
         data(0, 1000),
@@ -404,7 +428,7 @@ fn recovery_then_timeout_then_everything_arrives() {
 #[test]
 fn nothing_left_to_send_so_the_suspects_go_out() {
     // NextSeg () rules 3 and 4 of RFC 6675.
-    let mut t = Script::with_sack();
+    let mut t = by_count();
     t.tx.max_segments_bytes = 65_000;
     t.write(10_000);
     t.sends([data(0, 10_000)]);
@@ -425,7 +449,7 @@ fn nothing_left_to_send_so_the_suspects_go_out() {
 
 #[test]
 fn another_loss_after_progress_halves_again() {
-    let mut t = ten_out(Script::established());
+    let mut t = ten_in_all(Script::established());
     t.fire();
     t.sends([data(0, 1000)]);
     assert_eq!(t.connection.info().ssthresh, 5000);
@@ -441,7 +465,7 @@ fn another_loss_after_progress_halves_again() {
 
 #[test]
 fn data_behind_a_hole_measures_no_round_trip() {
-    let mut t = ten_out(Script::with_sack());
+    let mut t = ten_out(by_count());
     t.pass(ms(1));
     t.recv(ack(0).sack(&[(1000, 8000)]));
     t.sends([data(0, 1000), data(10_000, 1000), data(11_000, 1000)]);

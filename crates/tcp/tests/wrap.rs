@@ -21,7 +21,7 @@ fn sequence_numbers_wrap_at_any_point() {
         t.write(3000);
         t.sends([data(0, 1000), data(1000, 1000), data(2000, 1000)]);
         t.recv(ack(0).sack(&[(1000, 3000)]));
-        t.sends([]);
+        t.sends([data(0, 1000)]);
         t.recv(ack(3000));
         t.recv(data(1000, 1000));
         t.sends([ack(0).sack(&[(1000, 2000)])]);

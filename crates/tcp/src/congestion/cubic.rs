@@ -40,6 +40,18 @@ pub(crate) struct Cubic {
     epoch_start: u64,
     /// cwnd_prior: the window before the last reduction.
     cwnd_prior: u32,
+    /// What to go back to.
+    saved: Saved,
+}
+
+/// What RFC 9438 section 4.9.1 has remembered before a reduction. Precise enough for going back.
+#[derive(Clone, Copy, PartialEq, Debug, Default, Serialize, Deserialize)]
+struct Saved {
+    w_max: f32,
+    w_est: f32,
+    k: f32,
+    cwnd_prior: u32,
+    epoch_start: u64,
 }
 
 impl Cubic {
@@ -47,6 +59,13 @@ impl Cubic {
     /// does not fill its window gains nothing by it.
     fn reduce(&mut self, window: &mut Window, in_flight: u32, mss: u32) {
         let flight = f64::from(in_flight.min(window.cwnd).max(mss));
+        self.saved = Saved {
+            w_max: self.w_max as f32,
+            w_est: self.w_est as f32,
+            k: self.k as f32,
+            cwnd_prior: self.cwnd_prior,
+            epoch_start: self.epoch_start,
+        };
         // Fast convergence: "if cwnd < W_max: W_max = cwnd * (1 + beta_cubic) / 2"
         self.w_max = if flight < self.w_max {
             flight * (1.0 + BETA) / 2.0
@@ -134,6 +153,15 @@ impl CongestionControl for Cubic {
         window.cwnd = mss;
     }
 
+    /// RFC 9438 section 4.9.
+    fn on_undo(&mut self, _window: &mut Window, _now: Instant) {
+        self.w_max = self.saved.w_max.into();
+        self.w_est = self.saved.w_est.into();
+        self.k = self.saved.k.into();
+        self.cwnd_prior = self.saved.cwnd_prior;
+        self.epoch_start = self.saved.epoch_start;
+    }
+
     fn on_recovery_exit(&mut self, _window: &mut Window, _now: Instant) {
         self.epoch_start = 0;
     }
@@ -152,6 +180,10 @@ impl CongestionControl for Cubic {
         if self.epoch_start != 0 {
             let start = Instant::from_nanos(self.epoch_start);
             self.epoch_start = start.on_other_clock(from, to).as_nanos().max(1);
+        }
+        if self.saved.epoch_start != 0 {
+            let start = Instant::from_nanos(self.saved.epoch_start);
+            self.saved.epoch_start = start.on_other_clock(from, to).as_nanos().max(1);
         }
     }
 }

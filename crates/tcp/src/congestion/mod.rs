@@ -80,6 +80,9 @@ pub(crate) trait CongestionControl {
     fn on_loss(&mut self, window: &mut Window, now: Instant, in_flight: u32, mss: u32);
     /// The retransmission timer fired for the first time for this data: sets ssthresh; cwnd becomes one segment.
     fn on_rto(&mut self, window: &mut Window, now: Instant, in_flight: u32, mss: u32);
+    /// The last reduction answered a loss that there was not: the controller's own state is as it was before. The caller sees to
+    /// the window.
+    fn on_undo(&mut self, window: &mut Window, now: Instant);
     /// Fast recovery is over.
     fn on_recovery_exit(&mut self, window: &mut Window, now: Instant);
     /// Nothing was in flight for `idle_us`, and sending starts again.
@@ -131,6 +134,10 @@ impl CongestionControl for Controller {
 
     fn on_rto(&mut self, window: &mut Window, now: Instant, in_flight: u32, mss: u32) {
         dispatch!(self, c => c.on_rto(window, now, in_flight, mss));
+    }
+
+    fn on_undo(&mut self, window: &mut Window, now: Instant) {
+        dispatch!(self, c => c.on_undo(window, now));
     }
 
     fn on_recovery_exit(&mut self, window: &mut Window, now: Instant) {

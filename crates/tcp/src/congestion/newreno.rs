@@ -45,6 +45,8 @@ impl CongestionControl for NewReno {
         window.cwnd = mss;
     }
 
+    fn on_undo(&mut self, _window: &mut Window, _now: Instant) {}
+
     fn on_recovery_exit(&mut self, _window: &mut Window, _now: Instant) {
         self.bytes_acked = 0;
     }

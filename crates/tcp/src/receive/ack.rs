@@ -7,7 +7,9 @@ use crate::Connection;
 use crate::congestion::{Ack, CongestionControl};
 use crate::connection::NO_OFFSET;
 use crate::flags::Flags;
+use crate::rack::Delivery;
 use crate::range_pool::RangePool;
+use crate::recovery::RecoveryAck;
 use crate::time::Instant;
 use crate::types::DropReason;
 
@@ -29,15 +31,23 @@ impl Connection {
             self.rtt_finish(now);
         }
         // RFC 6298 rules 5.2 and 5.3: off when all is acknowledged, else restarted.
-        self.retransmit_at = if self.snd_una == self.snd_nxt {
-            Instant::NEVER
+        if self.snd_una == self.snd_nxt {
+            self.retransmit_at = Instant::NEVER;
         } else {
-            now.after_micros(self.rto_us)
-        };
+            self.arm_retransmission(now);
+        }
+    }
+
+    /// An ACK on the fast path, where there is more to it: the window was used up, or transmit times are kept.
+    #[inline(never)]
+    pub(super) fn acked_more(&mut self, now: Instant, acked: u32, ranges: &mut RangePool) {
+        let _ = self.drop_acknowledged_runs(ranges);
+        if self.flags.any(Flags::CWND_LIMITED) {
+            self.grow_window(now, acked);
+        }
     }
 
     /// The congestion window was used up, and is acknowledged.
-    #[inline(never)]
     pub(crate) fn grow_window(&mut self, now: Instant, acked: u32) {
         let ack = Ack {
             now,
@@ -63,9 +73,15 @@ impl Connection {
             return arrival.drop_because(DropReason::BadAck);
         }
         self.answered();
-        let newly_sacked = self.update_scoreboard(arrival.header, ranges);
+        self.forget_stale_rack();
+        let mut delivery = Delivery {
+            echo: arrival.header.options.timestamps.map(|ts| ts.echo),
+            ..Delivery::default()
+        };
+        self.update_scoreboard(arrival.now, arrival.header, ranges, &mut delivery);
         if ack < self.snd_una as i64 {
-            // "If the ACK is a duplicate (SEG.ACK =< SND.UNA), it can be ignored"; its text cannot.
+            // "If the ACK is a duplicate (SEG.ACK =< SND.UNA), it can be ignored"; its text cannot, nor its SACK blocks.
+            self.update_pipe(ranges);
             return Step::Continue(());
         }
         let window_changed = self.update_send_window(arrival, ack as u64);
@@ -74,25 +90,32 @@ impl Connection {
             arrival.outcome.acked = true;
             self.cold.attempts = 0;
             self.cold.unanswered_since = arrival.now;
+            self.deliver_cumulatively(arrival.now, ack as u64, ranges, &mut delivery);
             self.sample_by_timestamp(arrival);
             self.advance_snd_una(arrival.now, acked);
             self.flags.clear(Flags::BACKED_OFF);
             self.trim_scoreboard(ranges);
         }
+        let bare = arrival.header.segment_len(arrival.payload_len) == 0 && !window_changed;
+        // RFC 5681 section 2, "DUPLICATE ACKNOWLEDGMENT"; with SACK, RFC 6675 section 2: one that reports something new.
         let duplicate = acked == 0
             && self.outstanding() > 0
-            && self.is_duplicate_ack(arrival, window_changed, newly_sacked);
-        self.recovery_on_ack(arrival.now, acked, duplicate, ranges);
+            && if self.flags.any(Flags::SACK) {
+                delivery.sacked > 0
+            } else {
+                bare
+            };
+        let bare_duplicate = acked == 0 && bare && arrival.header.options.sack.is_empty();
+        self.tail_probe_on_ack(arrival.now, ack as u64, &delivery, bare_duplicate);
+        let recovery_ack = RecoveryAck {
+            now: arrival.now,
+            acked,
+            duplicate,
+            delivery,
+        };
+        self.recovery_on_ack(&recovery_ack, ranges);
         self.leave_persist(arrival.now);
         Step::Continue(())
-    }
-
-    /// RFC 5681 section 2, "DUPLICATE ACKNOWLEDGMENT"; with SACK, RFC 6675 section 2: one that reports something new.
-    fn is_duplicate_ack(&self, arrival: &Arrival<'_>, window_changed: bool, sacked: u64) -> bool {
-        if self.flags.any(Flags::SACK) {
-            return sacked > 0;
-        }
-        arrival.header.segment_len(arrival.payload_len) == 0 && !window_changed
     }
 
     /// "If SND.WL1 < SEG.SEQ or (SND.WL1 = SEG.SEQ and SND.WL2 =< SEG.ACK), set SND.WND <- SEG.WND …". Returns whether the

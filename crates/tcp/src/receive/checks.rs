@@ -111,7 +111,7 @@ impl Connection {
             // "If the RST bit is set and the sequence number exactly matches the next expected sequence number
             // (RCV.NXT), then TCP endpoints MUST reset the connection."
             let reason = match self.state {
-                State::SynReceived if !self.flags.any(Flags::PASSIVE) => CloseReason::Refused,
+                State::SynReceived if !self.cold.passive => CloseReason::Refused,
                 State::Closing | State::LastAck | State::TimeWait => CloseReason::Normal,
                 _ => CloseReason::Reset,
             };

@@ -88,7 +88,7 @@ impl Connection {
         ranges: &mut RangePool,
     ) -> Outcome {
         if self.is_predicted(header, payload_len) {
-            self.predicted_segment(now, header, payload_len)
+            self.predicted_segment(now, header, payload_len, ranges)
         } else {
             self.segment_arrives(now, header, payload_len, out_of_order_room, ranges)
         }
@@ -131,7 +131,13 @@ impl Connection {
 
     /// What [`Self::is_predicted`] found: SEG.SEQ = RCV.NXT, SND.UNA <= SEG.ACK <= SND.NXT, all payload in the window.
     #[inline]
-    fn predicted_segment(&mut self, now: Instant, header: &TcpHeader, payload_len: u32) -> Outcome {
+    fn predicted_segment(
+        &mut self,
+        now: Instant,
+        header: &TcpHeader,
+        payload_len: u32,
+        ranges: &mut RangePool,
+    ) -> Outcome {
         let mut outcome = Outcome::default();
         self.last_received = now;
         if let Some(timestamps) = header.options.timestamps
@@ -146,8 +152,8 @@ impl Connection {
         if acked > 0 {
             outcome.acked = true;
             self.advance_snd_una(now, acked);
-            if self.flags.any(Flags::CWND_LIMITED) {
-                self.grow_window(now, acked);
+            if self.flags.any(Flags::CWND_LIMITED.or(Flags::RUNS)) {
+                self.acked_more(now, acked, ranges);
             }
         }
         if payload_len > 0 {

@@ -56,7 +56,7 @@ impl Connection {
         if self.flags.any(Flags::SPECIAL) {
             self.poll_special(now, tx, ranges)
         } else {
-            self.poll_ordinary::<false>(now, tx)
+            self.poll_ordinary::<false>(now, tx, ranges)
         }
     }
 
@@ -66,27 +66,28 @@ impl Connection {
         &mut self,
         now: Instant,
         tx: &TxLimits,
+        ranges: &mut RangePool,
     ) -> Option<TxSegment> {
         if self.snd_nxt < self.send_limit {
             if self.snd_nxt == self.snd_una {
                 self.restart_after_idle(now);
             }
             match self.sendable::<LOSSY>(tx.max_segments_bytes) {
-                Ok(plan) => return Some(self.new_data::<LOSSY>(now, plan)),
+                Ok(plan) => return Some(self.new_data::<LOSSY>(now, plan, ranges)),
                 Err(hold) => self.note_hold(now, hold),
             }
         }
         if self.flags.any(Flags::ACK_NOW.or(Flags::FIN_QUEUED)) {
-            return self.poll_fin_or_ack(now);
+            return self.poll_fin_or_ack(now, ranges);
         }
         None
     }
 
     #[inline(never)]
-    fn poll_fin_or_ack(&mut self, now: Instant) -> Option<TxSegment> {
+    fn poll_fin_or_ack(&mut self, now: Instant, ranges: &mut RangePool) -> Option<TxSegment> {
         if self.fin_is_next() {
             let room = self.window.cwnd;
-            return Some(self.new_data::<true>(now, Plan { len: 0, room }));
+            return Some(self.new_data::<true>(now, Plan { len: 0, room }, ranges));
         }
         self.flags.any(Flags::ACK_NOW).then(|| self.pure_ack(now))
     }
@@ -100,7 +101,7 @@ impl Connection {
         tx: &TxLimits,
         ranges: &mut RangePool,
     ) -> Option<TxSegment> {
-        if let Some(segment) = self.poll_rare(now) {
+        if let Some(segment) = self.poll_rare(now, ranges) {
             return Some(segment);
         }
         if self.flags.any(Flags::UNSYNCHRONIZED) {
@@ -113,7 +114,7 @@ impl Connection {
         };
         let mut segment = match retransmission {
             Some(segment) => segment,
-            None => self.poll_ordinary::<true>(now, tx)?,
+            None => self.poll_ordinary::<true>(now, tx, ranges)?,
         };
         if self.flags.any(Flags::SACK_DUE) {
             // The blocks share the room with the payload.
@@ -154,6 +155,7 @@ impl Connection {
         }
         if self.flags.any(Flags::LOST_LEFT)
             && self.in_flight() + u32::from(self.mss) <= self.window.cwnd
+            && !self.frto_prefers_new_data()
         {
             return true;
         }
@@ -271,7 +273,12 @@ impl Connection {
 
     /// A segment of new data, or a FIN.
     #[inline(always)]
-    fn new_data<const LOSSY: bool>(&mut self, now: Instant, plan: Plan) -> TxSegment {
+    fn new_data<const LOSSY: bool>(
+        &mut self,
+        now: Instant,
+        plan: Plan,
+        ranges: &mut RangePool,
+    ) -> TxSegment {
         let mss = u32::from(self.mss);
         let len = plan.len;
         let start = self.snd_nxt;
@@ -287,18 +294,32 @@ impl Connection {
             flags = self.unusual_data(plan, end);
         }
         let sequence_end = end + u64::from(flags.contains(TcpFlags::FIN));
+        self.note_sent(now, ranges);
         self.snd_nxt = sequence_end;
         if LOSSY {
-            self.cold.pipe = self.cold.pipe.saturating_add((sequence_end - start) as u32);
+            self.note_sent_while_lossy((sequence_end - start) as u32);
         }
         if !LOSSY || !self.flags.any(Flags::LOSSY) {
             self.rtt_start(now, sequence_end);
         }
         // RFC 6298 rule 5.1.
         if self.retransmit_at == Instant::NEVER {
-            self.retransmit_at = now.after_micros(self.rto_us);
+            self.arm_retransmission(now);
+        } else {
+            self.postpone_probe(now);
         }
         self.segment(now, flags, start..end, false)
+    }
+
+    /// `len` bytes of new data, whatever the congestion window says.
+    pub(crate) fn send_probe(
+        &mut self,
+        now: Instant,
+        len: u32,
+        ranges: &mut RangePool,
+    ) -> TxSegment {
+        let room = u32::from(self.mss);
+        self.new_data::<true>(now, Plan { len, room }, ranges)
     }
 
     /// What [`Flags::UNUSUAL`] asks for when data up to `end` goes out. Returns the segment's flags.

@@ -4,13 +4,14 @@ use sidecore_wire::{SeqNumber, TcpFlags, TcpHeader, TcpOptions, UnscaledWindow};
 
 use crate::Connection;
 use crate::flags::Flags;
+use crate::range_pool::RangePool;
 use crate::time::Instant;
 use crate::types::{State, TxSegment};
 
 impl Connection {
     /// What is seldom due: resets, the handshake, probes.
     #[cold]
-    pub(super) fn poll_rare(&mut self, now: Instant) -> Option<TxSegment> {
+    pub(super) fn poll_rare(&mut self, now: Instant, ranges: &mut RangePool) -> Option<TxSegment> {
         if self.flags.any(Flags::RESET_REPLY) {
             self.flags.clear(Flags::RESET_REPLY);
             let header = TcpHeader {
@@ -33,7 +34,12 @@ impl Connection {
         }
         if self.flags.any(Flags::PROBE_DUE) {
             self.flags.clear(Flags::PROBE_DUE);
-            return Some(self.probe(now));
+            if !self.cold.tlp.due {
+                return Some(self.probe(now));
+            }
+            if let Some(segment) = self.tail_probe(now, ranges) {
+                return Some(segment);
+            }
         }
         if self.state == State::SynReceived && self.flags.any(Flags::ACK_NOW) {
             return Some(self.pure_ack(now));
@@ -76,7 +82,7 @@ impl Connection {
             window: self.select_syn_window(),
             options: TcpOptions {
                 mss: Some(self.cold.announced_mss),
-                window_scale: self.flags.any(Flags::SCALE).then_some(self.rcv_scale),
+                window_scale: self.cold.scale_offered.then_some(self.rcv_scale),
                 sack_permitted: self.flags.any(Flags::SACK),
                 timestamps: self.timestamps(now),
                 ..TcpOptions::NONE

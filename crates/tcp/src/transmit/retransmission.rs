@@ -19,6 +19,13 @@ impl Connection {
         ranges: &mut RangePool,
     ) -> Option<TxSegment> {
         debug_assert!(self.phase != Phase::Open);
+        if self.cold.all_lost {
+            self.mark_all_lost(ranges);
+        }
+        if self.frto_prefers_new_data() {
+            self.flags.clear(Flags::RETRANSMIT_NOW);
+            return None;
+        }
         let mss = u64::from(self.mss);
         let room = u64::from(self.window.cwnd.saturating_sub(self.in_flight()));
         let must = self.flags.any(Flags::RETRANSMIT_NOW);
@@ -37,7 +44,7 @@ impl Connection {
             }
             let range = Range::new(lost.start, lost.start + len);
             self.cold.high_rxt = range.end;
-            return Some(self.retransmit(now, range));
+            return Some(self.retransmit(now, range, ranges));
         }
         // Rule 2: new data.
         if self.sendable::<true>(0).is_ok() {
@@ -51,23 +58,24 @@ impl Connection {
         &mut self,
         now: Instant,
         room: u64,
-        ranges: &RangePool,
+        ranges: &mut RangePool,
     ) -> Option<TxSegment> {
         let mss = u64::from(self.mss);
-        if self.phase == Phase::Recovery && room >= mss {
+        // By time, what is not lost yet has a timer.
+        if self.phase == Phase::Recovery && room >= mss && !self.rack_is_on() {
             if let Some(suspect) = self.next_suspect(ranges)
                 && self.may_retransmit(suspect)
             {
                 let end = suspect.end.min(suspect.start + mss);
                 self.cold.high_rxt = end;
-                return Some(self.retransmit(now, Range::new(suspect.start, end)));
+                return Some(self.retransmit(now, Range::new(suspect.start, end), ranges));
             }
             if let Some(rescue) = self.rescue(ranges)
                 && self.may_retransmit(rescue)
             {
                 // "HighRxt MUST NOT be updated"
                 self.cold.rescue_rxt = self.cold.recover;
-                return Some(self.retransmit(now, rescue));
+                return Some(self.retransmit(now, rescue, ranges));
             }
         }
         self.flags.clear(Flags::LOST_LEFT);
@@ -76,11 +84,16 @@ impl Connection {
 
     /// Whether the peer's window still covers it. A window that has shrunk: the first segment is sent again even so (RFC 9293
     /// section 3.8.6, SHLD-16).
-    fn may_retransmit(&self, range: Range) -> bool {
+    pub(crate) fn may_retransmit(&self, range: Range) -> bool {
         range.start == self.snd_una || range.start < self.snd_una + u64::from(self.snd_wnd)
     }
 
-    fn retransmit(&mut self, now: Instant, range: Range) -> TxSegment {
+    pub(crate) fn retransmit(
+        &mut self,
+        now: Instant,
+        range: Range,
+        ranges: &mut RangePool,
+    ) -> TxSegment {
         let mut flags = TcpFlags::ACK;
         let data_end = range.end.min(self.send_limit);
         if range.end > self.send_limit {
@@ -89,9 +102,9 @@ impl Connection {
         if data_end == self.send_limit {
             flags |= TcpFlags::PSH;
         }
-        self.note_retransmission(range);
+        self.note_retransmission(now, range, ranges);
         if range.start == self.snd_una || self.retransmit_at == Instant::NEVER {
-            self.retransmit_at = now.after_micros(self.rto_us);
+            self.arm_retransmission(now);
         }
         self.segment(now, flags, range.start..data_end, true)
     }

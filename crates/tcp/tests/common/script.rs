@@ -250,6 +250,16 @@ impl Script {
         script
     }
 
+    /// ESTABLISHED, with a round trip of this length measured.
+    pub fn established_over(config: &Config, syn: Seg, round_trip: Duration) -> Self {
+        let mut script = Self::accept(config, syn);
+        assert!(script.poll().is_some(), "a SYN-ACK");
+        script.pass(round_trip);
+        script.recv(ack(0));
+        assert!(script.last.established);
+        script
+    }
+
     /// ESTABLISHED, without options.
     pub fn established() -> Self {
         Self::established_with(&plain(), syn())

@@ -1,0 +1,301 @@
+//! Loss found by time, tail loss probes, proportional rate reduction (RFC 8985, RFC 9937).
+
+mod common;
+
+use std::time::Duration;
+
+use common::script::*;
+use sidecore_tcp::Config;
+
+const RTT: Duration = ms(100);
+
+/// SACK, no timestamps, a round trip of 100 ms: RTO is 300 ms.
+fn path() -> Script {
+    let config = Config {
+        sack: true,
+        ..plain()
+    };
+    Script::established_over(&config, syn().sack_permitted(), RTT)
+}
+
+/// Ten segments of 1000 bytes are out, of so many bytes written, and a round trip has passed.
+fn ten_of(written: u64) -> Script {
+    let mut t = path();
+    t.write(written);
+    t.sends([
+        data(0, 1000),
+        data(1000, 1000),
+        data(2000, 1000),
+        data(3000, 1000),
+        data(4000, 1000),
+        data(5000, 1000),
+        data(6000, 1000),
+        data(7000, 1000),
+        data(8000, 1000),
+        data(9000, 1000),
+    ]);
+    t.pass(RTT);
+    t
+}
+
+// ---- RACK
+
+#[test]
+fn rfc_8985_6_2_what_was_sent_before_something_delivered_is_lost_after_a_quarter_of_the_least_round_trip()
+ {
+    let mut t = ten_of(10_000);
+    t.recv(ack(0).sack(&[(1000, 2000)]));
+    t.sends([]);
+    assert_eq!(t.fire(), ms(25));
+    t.sends([data(0, 1000)]);
+    assert_eq!(t.connection.info().recoveries, 1);
+    t.recv(ack(10_000));
+    t.sends([]);
+    t.no_timer();
+    assert_eq!(t.connection.info().retransmissions, 1);
+}
+
+#[test]
+fn rfc_8985_6_2_with_three_segments_sacked_there_is_no_reordering_window() {
+    let mut t = ten_of(10_000);
+    t.recv(ack(0).sack(&[(1000, 4000)]));
+    t.sends([data(0, 1000)]);
+}
+
+#[test]
+fn rfc_8985_6_2_after_reordering_was_seen_three_sacked_segments_are_no_loss() {
+    let mut t = ten_of(30_000);
+    t.recv(ack(0).sack(&[(1000, 2000)]));
+    t.sends([data(10_000, 1000)]);
+    // It was only late.
+    t.pass(ms(5));
+    t.recv(ack(2000));
+    assert!(t.connection.info().reordering_seen);
+    t.poll_any();
+    t.pass(ms(5));
+    t.recv(ack(2000).sack(&[(3000, 8000)]));
+    t.poll_any();
+    assert_eq!(t.connection.info().retransmissions, 0);
+    t.pass(ms(20));
+    t.recv(ack(8000));
+    assert_eq!(t.connection.info().recoveries, 0);
+}
+
+#[test]
+fn rfc_8985_6_2_dsack_widens_the_reordering_window() {
+    let mut t = ten_of(10_000);
+    t.recv(ack(0).sack(&[(1000, 2000)]));
+    assert_eq!(t.fire(), ms(25));
+    t.sends([data(0, 1000)]);
+    t.pass(ms(10));
+    // The first transmission was late, and the second arrives, too.
+    t.recv(ack(10_000));
+    t.pass(ms(90));
+    t.recv(ack(10_000).sack(&[(0, 1000)]));
+    t.write(20_000);
+    t.poll_any();
+    t.pass(RTT);
+    t.recv(ack(10_000).sack(&[(11_000, 12_000)]));
+    t.sends([]);
+    assert_eq!(t.fire(), ms(50));
+    t.sends([data(10_000, 1000)]);
+}
+
+#[test]
+fn rfc_8985_3_2_a_retransmission_that_is_lost_is_found_without_a_timeout() {
+    let mut t = ten_of(100_000);
+    t.recv(ack(0).sack(&[(1000, 10_000)]));
+    // PRR: one segment again, the rest of ssthresh (5000) new.
+    t.sends([
+        data(0, 1000),
+        data(10_000, 1000),
+        data(11_000, 1000),
+        data(12_000, 1000),
+        data(13_000, 1000),
+    ]);
+    t.pass(RTT);
+    // What was sent after it arrives.
+    t.recv(ack(0).sack(&[(1000, 11_000)]));
+    t.sends([data(0, 1000), data(14_000, 1000)]);
+    let info = t.connection.info();
+    assert_eq!((info.retransmissions, info.timeouts), (2, 0));
+    t.pass(RTT);
+    t.recv(ack(14_000));
+    assert_eq!(t.connection.info().recoveries, 1);
+}
+
+#[test]
+fn rfc_8985_6_3_a_timeout_does_not_touch_what_was_sent_a_moment_ago() {
+    let mut t = path();
+    t.write(3000);
+    t.sends([data(0, 1000), data(1000, 1000), data(2000, 1000)]);
+    // A probe goes out after two round trips, and no more than one.
+    assert_eq!(t.fire(), ms(202));
+    t.sends([data(2000, 1000)]);
+    t.pass(ms(290));
+    t.write(4000);
+    t.sends([data(3000, 1000)]);
+    assert_eq!(t.fire(), ms(10));
+    t.sends([data(0, 1000)]);
+    let info = t.connection.info();
+    assert_eq!(info.timeouts, 1);
+    // What was sent again, and what was sent just now.
+    assert_eq!(info.in_flight, 2000);
+}
+
+#[test]
+fn rfc_8985_6_2_a_cumulative_ack_may_be_all_there_is() {
+    let mut t = ten_of(10_000);
+    for end in (1000..=10_000).step_by(1000) {
+        t.recv(ack(end));
+        t.sends([]);
+    }
+    t.no_timer();
+    assert_eq!(t.connection.info().retransmissions, 0);
+}
+
+#[test]
+fn without_ranges_loss_is_found_by_count() {
+    let mut t = ten_of(10_000);
+    t.ranges = sidecore_tcp::RangePool::new(2);
+    t.recv(ack(0).sack(&[(1000, 4000)]));
+    t.sends([]);
+    // The timers see to it: a probe cannot be noted either.
+    for _ in 0..3 {
+        t.fire();
+        t.poll_any();
+    }
+    assert!(t.connection.info().timeouts > 0);
+    t.recv(ack(10_000));
+    t.no_timer();
+    assert!(t.ranges.refused() > 0);
+    t.ranges = sidecore_tcp::RangePool::new(100);
+    t.write(20_000);
+    t.poll_any();
+    t.pass(RTT);
+    t.recv(ack(10_000).sack(&[(11_000, 14_000)]));
+    t.sends([data(10_000, 1000)]);
+}
+
+// ---- tail loss probes
+
+#[test]
+fn rfc_8985_7_a_lost_tail_is_repaired_without_a_timeout() {
+    let mut t = ten_of(10_000);
+    // The last three are lost.
+    t.recv(ack(7000));
+    t.sends([]);
+    let took = t.fire();
+    assert!(took <= ms(202) && took > ms(190), "{took:?}");
+    t.sends([data(9000, 1000)]);
+    assert_eq!(t.connection.info().tail_probes, 1);
+    t.pass(RTT);
+    t.recv(ack(7000).sack(&[(9000, 10_000)]));
+    t.sends([data(7000, 1000)]);
+    t.pass(RTT);
+    t.recv(ack(8000).sack(&[(9000, 10_000)]));
+    t.sends([data(8000, 1000)]);
+    t.pass(RTT);
+    t.recv(ack(10_000));
+    let info = t.connection.info();
+    assert_eq!((info.timeouts, info.recoveries), (0, 1));
+    t.no_timer();
+}
+
+#[test]
+fn rfc_8985_7_3_new_data_is_the_better_probe() {
+    let mut t = path();
+    t.write(2000);
+    t.sends([data(0, 1000), data(1000, 1000)]);
+    t.fire();
+    // Something was written in between.
+    t.write(2500);
+    t.sends([data(2000, 500)]);
+    assert_eq!(t.connection.info().retransmissions, 0);
+}
+
+#[test]
+fn rfc_8985_7_3_the_probe_may_exceed_the_congestion_window() {
+    let mut t = ten_of(100_000);
+    assert_eq!(t.fire(), ms(102));
+    t.sends([data(10_000, 1000)]);
+    assert_eq!(t.connection.info().cwnd, 10_000);
+    // One at most; then the retransmission timer.
+    assert_eq!(t.fire(), ms(300));
+    t.sends([data(0, 1000)]);
+    assert_eq!(t.connection.info().timeouts, 1);
+}
+
+#[test]
+fn rfc_8985_7_2_one_segment_waits_for_the_delayed_ack() {
+    let mut t = path();
+    t.write(500);
+    t.sends([data(0, 500)]);
+    // 2 * SRTT + 200 ms would be 400 ms: not later than RTO.
+    assert_eq!(t.fire(), ms(300));
+    t.sends([data(0, 500)]);
+    assert_eq!(t.connection.info().tail_probes, 1);
+    assert_eq!(t.connection.info().timeouts, 0);
+    assert_eq!(t.connection.info().cwnd, 10_000);
+}
+
+#[test]
+fn rfc_8985_7_4_a_probe_that_arrived_twice_was_for_nothing() {
+    let mut t = path();
+    t.write(2000);
+    t.sends([data(0, 1000), data(1000, 1000)]);
+    t.fire();
+    t.sends([data(1000, 1000)]);
+    t.recv(ack(2000));
+    t.recv(ack(2000).sack(&[(1000, 2000)]));
+    t.write(3000);
+    t.sends([data(2000, 1000)]);
+    t.recv(ack(3000));
+    let info = t.connection.info();
+    assert_eq!((info.ssthresh, info.recoveries), (u32::MAX, 0));
+}
+
+#[test]
+fn rfc_8985_7_4_a_loss_that_the_probe_repaired_is_congestion() {
+    let mut t = path();
+    t.write(2000);
+    t.sends([data(0, 1000), data(1000, 1000)]);
+    t.fire();
+    t.sends([data(1000, 1000)]);
+    t.recv(ack(2000));
+    t.write(3000);
+    t.sends([data(2000, 1000)]);
+    t.recv(ack(3000));
+    let info = t.connection.info();
+    assert!(info.ssthresh < 10_000, "{}", info.ssthresh);
+    assert_eq!(info.timeouts, 0);
+}
+
+#[test]
+fn rfc_8985_7_2_no_probe_without_sack_nor_where_something_is_sacked() {
+    let mut t = Script::established_over(&plain(), syn(), RTT);
+    t.write(2000);
+    t.sends([data(0, 1000), data(1000, 1000)]);
+    assert_eq!(t.fire(), ms(300));
+    t.sends([data(0, 1000)]);
+    assert_eq!(t.connection.info().timeouts, 1);
+
+    let mut t = ten_of(10_000);
+    t.recv(ack(0).sack(&[(1000, 4000)]));
+    t.sends([data(0, 1000)]);
+    t.fire();
+    assert_eq!(t.connection.info().tail_probes, 0);
+    assert_eq!(t.connection.info().timeouts, 1);
+}
+
+#[test]
+fn rfc_8985_7_a_fin_is_a_tail_too() {
+    let mut t = path();
+    t.write(1500);
+    t.connection.shutdown_send();
+    t.sends([data(0, 1000), data(1000, 500).fin()]);
+    t.fire();
+    t.sends([data(501, 999).fin()]);
+    t.recv(ack(1501));
+    t.no_timer();
+}
