@@ -270,27 +270,19 @@ fn send_list(cx: &mut Context<'_>, command: &Command, slot: u32) -> Done {
     done
 }
 
-/// Reads the list once, into `extents`, and queues what it names: all or nothing.
-fn send_extents(
-    cx: &mut Context<'_>,
-    command: &Command,
-    slot: u32,
-    extents: &mut Vec<Extent>,
-) -> Done {
-    let list = command.extent();
+/// Reads a list of extents, once.
+fn read_list(cx: &Context<'_>, list: Extent, extents: &mut Vec<Extent>) -> Result<(), Status> {
     let count = list.len / EXTENT_BYTES as u32;
     if list.len == 0 || !list.len.is_multiple_of(EXTENT_BYTES as u32) || count > LIST_MAX {
-        return Status::Invalid.into();
+        return Err(Status::Invalid);
     }
     for i in 0..count {
         let mut bytes = [0u8; EXTENT_BYTES];
         let at = Source::Region(list.region.0, list.offset);
-        let Some(from) = cx
+        let from = cx
             .tables
             .source(cx.ual, at, i * EXTENT_BYTES as u32, EXTENT_BYTES as u32)
-        else {
-            return Status::BadExtent.into();
-        };
+            .ok_or(Status::BadExtent)?;
         from.copy_to(&mut bytes);
         let (low, high) = bytes.split_at(8);
         let word = |half: &[u8]| {
@@ -300,6 +292,20 @@ fn send_extents(
         };
         extents.push(Extent::from_words([word(low), word(high)]));
     }
+    Ok(())
+}
+
+/// Queues what the list names: all or nothing.
+fn send_extents(
+    cx: &mut Context<'_>,
+    command: &Command,
+    slot: u32,
+    extents: &mut Vec<Extent>,
+) -> Done {
+    if let Err(status) = read_list(cx, command.extent(), extents) {
+        return status.into();
+    }
+    let count = extents.len() as u32;
     // All or nothing: a send is never partial.
     let Some(ual) = cx.tables.ual(cx.ual) else {
         return Status::BadHandle.into();

@@ -231,14 +231,6 @@ mod tests {
         assert!(!q.seek(&pool, 6000, 11) && !q.seek(&pool, 6010, 1));
         assert!(q.seek(&pool, 5000, 10), "forward from the head");
         assert_eq!(pieces(&q, &pool, 5000, 5), Some(vec![(c, 3990, 5)]));
-        let one = |q: &TransmitQueue, start, len| {
-            q.find_one(&pool, start, len)
-                .map(|(_, descriptor, skip)| (descriptor.source, skip))
-        };
-        assert_eq!(one(&q, 990, 10), Some((a, 990)));
-        assert_eq!(one(&q, 990, 11), None, "in two descriptors");
-        assert_eq!(one(&q, 1010, 5000), Some((c, 0)));
-        assert_eq!(one(&q, 6010, 1), None, "beyond the end");
         let node = q.gather(&pool, 990, 30, |_, _, _| true).unwrap();
         q.set_cursor(node);
         assert_eq!(pieces(&q, &pool, 1020, 5), Some(vec![(c, 10, 5)]));
@@ -272,5 +264,25 @@ mod tests {
             "nothing is queued"
         );
         assert_eq!(pool.used(), 0);
+    }
+
+    #[test]
+    fn finds_what_lies_in_one_descriptor() {
+        let mut pool = ListPool::new(8);
+        let mut q = TransmitQueue::default();
+        let (a, b) = (Source::Region(1, 100), Source::Copy(3));
+        assert!(q.push(&mut pool, 1000, a, None) && q.push(&mut pool, 50, b, None));
+        let one = |q: &TransmitQueue, start, len| {
+            q.find_one(&pool, start, len)
+                .map(|(_, descriptor, skip)| (descriptor.source, skip))
+        };
+        assert_eq!(one(&q, 990, 10), Some((a, 990)));
+        assert_eq!(one(&q, 990, 11), None, "in two descriptors");
+        assert_eq!(one(&q, 1000, 50), Some((b, 0)));
+        assert_eq!(one(&q, 1050, 1), None, "beyond the end");
+        let (node, _, _) = q.find_one(&pool, 1010, 1).unwrap();
+        q.set_cursor(node);
+        assert_eq!(one(&q, 1020, 5), Some((b, 20)));
+        assert_eq!(one(&q, 0, 5), Some((a, 0)), "a retransmission");
     }
 }
