@@ -3,8 +3,8 @@
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::process::{Child, ChildStdout, Command, Stdio};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
@@ -55,6 +55,9 @@ impl Drop for App {
     }
 }
 
+/// The tests count what is mapped in this process: where they share it, one at a time.
+static ALONE: Mutex<()> = Mutex::new(());
+
 /// Mappings of UALs' memory in this process, which is the engine's.
 fn mappings() -> Result<usize> {
     let maps = std::fs::read_to_string("/proc/self/maps")?;
@@ -103,6 +106,7 @@ fn a_killed_application_leaves_nothing_behind() -> Result<()> {
     if !available() {
         return Ok(());
     }
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let ground = Ground::new()?;
     let before = mappings()?;
     let mut settled = 0;
@@ -157,6 +161,7 @@ const BURST: usize = 12 << 20;
 
 /// The client reads only after the application's death; how many bytes it got, and how that ended.
 fn read_after_death(policy: DeathPolicy) -> Result<(usize, Result<(), ErrorKind>)> {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let ground = Ground::with(|config| config.policy.death = policy)?;
     let before = mappings()?;
     let mut app = App::start(&ground, 6, &["burst", &BURST.to_string()])?;
