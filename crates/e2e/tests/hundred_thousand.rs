@@ -136,7 +136,7 @@ impl World {
                 ensure!(event.status == Status::Ok, "{event:?}");
                 self.connected.push(Dti::from(event.dti));
             }
-            EventKind::Received if event.len() > 0 => {
+            EventKind::Received if !event.is_empty() => {
                 let mut back = [0; 16];
                 let n = self.client.ual.pool().read(event, &mut back);
                 self.client.lane.return_chunk(event);
@@ -156,7 +156,7 @@ impl World {
                 self.accepted += 1;
                 self.accept(event.cookie as usize)?;
             }
-            EventKind::Received if event.len() > 0 => {
+            EventKind::Received if !event.is_empty() => {
                 let mut request = [0; 16];
                 let n = self.server.ual.pool().read(event, &mut request);
                 self.server.lane.return_chunk(event);
