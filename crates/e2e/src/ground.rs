@@ -214,7 +214,7 @@ impl Ground {
             .unwrap_or_else(|| panic!("no figure {pointer}"))
     }
 
-    /// Waits until something holds of the engine's figures; panics with them when it does not within ten seconds.
+    /// Waits until something holds of the engine's figures; panics with them when it does not within a minute.
     pub fn eventually(&self, what: &str, holds: impl Fn(&Value) -> bool) {
         let begun = Instant::now();
         loop {
@@ -223,8 +223,8 @@ impl Ground {
                 return;
             }
             assert!(
-                begun.elapsed() < Duration::from_secs(10),
-                "not so after 10 s: {what}\n{stat:#}"
+                begun.elapsed() < Duration::from_secs(60),
+                "not so after a minute: {what}\n{stat:#}"
             );
             std::thread::sleep(Duration::from_millis(5));
         }

@@ -36,6 +36,10 @@ fn a_full_accept_queue_delays_and_refuses_nobody() -> Result<()> {
         accepts: 1,
     };
     let _slow = Service::behind(door, ground.ual()?, (ENGINE, 7).into(), Kind::Echo)?;
+    // It has one accept only, and this one keeps it.
+    let mut first = ground.connect(7)?;
+    first.write_all(b"x")?;
+    first.read_exact(&mut [0])?;
     let failures = Mutex::new(Vec::new());
     std::thread::scope(|scope| {
         for client in 0..24 {
@@ -49,6 +53,11 @@ fn a_full_accept_queue_delays_and_refuses_nobody() -> Result<()> {
                 }
             });
         }
+        ground.eventually("the queue is full", |stat| {
+            let full = |name: &str| stat["stack"][name].as_u64().unwrap_or(0);
+            full("accept_queue_full") + full("syn_accept_queue_full") > 0
+        });
+        drop(first);
     });
     let failures = failures.into_inner().expect("poisoned");
     assert!(failures.is_empty(), "{}", failures.join("\n"));
@@ -56,6 +65,7 @@ fn a_full_accept_queue_delays_and_refuses_nobody() -> Result<()> {
         ground.figure("/stack/accept_queue_full") + ground.figure("/stack/syn_accept_queue_full");
     assert!(held_up > 0, "the queue was never full");
     assert_eq!(ground.figure("/stack/incoming_refused"), 0);
+    assert_eq!(ground.figure("/stack/syn_evicted"), 0);
     assert_eq!(ground.figure("/stack/tcp_resets_out"), 0);
     Ok(())
 }
@@ -100,6 +110,7 @@ fn ten_thousand_clients_at_once() -> Result<()> {
     let opened = ground.figure("/stack/passive_established");
     assert!(opened >= clients, "only {opened} connections\n{said}");
     assert_eq!(stat["stack"]["incoming_refused"], 0);
+    assert_eq!(stat["stack"]["syn_evicted"], 0);
     assert_eq!(stat["nic"]["device_drops"]["to_engine"], 0, "{said}");
     assert_eq!(stat["nic"]["device_drops"]["from_engine"], 0, "{said}");
     assert_eq!(stat["nic"]["tx_dropped"], 0);

@@ -3,6 +3,8 @@
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::process::{Child, ChildStdout, Command, Stdio};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
@@ -53,6 +55,9 @@ impl Drop for App {
     }
 }
 
+/// The tests count what is mapped in this process: where they share it, one at a time.
+static ALONE: Mutex<()> = Mutex::new(());
+
 /// Mappings of UALs' memory in this process, which is the engine's.
 fn mappings() -> Result<usize> {
     let maps = std::fs::read_to_string("/proc/self/maps")?;
@@ -68,21 +73,24 @@ fn resident() -> Result<u64> {
     Ok(kib << 10)
 }
 
-/// Echoes until the connection breaks; how many bytes came back.
-fn echo_until_the_end(mut stream: TcpStream) -> Result<usize> {
-    let mut total = 0;
+/// Echoes until the connection breaks; counts itself when the first bytes come back.
+fn echo_until_the_end(mut stream: TcpStream, served: &AtomicUsize) -> Result<()> {
+    let mut first = true;
     let mut block = [0; 8192];
     loop {
         if stream.write_all(&[7; 8192]).is_err() {
-            return Ok(total);
+            return Ok(());
         }
         match stream.read(&mut block) {
-            Ok(0) => return Ok(total),
-            Ok(n) => total += n,
+            Ok(0) => return Ok(()),
+            Ok(_) => {
+                served.fetch_add(usize::from(first), Ordering::Relaxed);
+                first = false;
+            }
             Err(error) if error.kind() == ErrorKind::WouldBlock => {
                 anyhow::bail!("neither bytes nor an end")
             }
-            Err(_) => return Ok(total),
+            Err(_) => return Ok(()),
         }
     }
 }
@@ -98,6 +106,7 @@ fn a_killed_application_leaves_nothing_behind() -> Result<()> {
     if !available() {
         return Ok(());
     }
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let ground = Ground::new()?;
     let before = mappings()?;
     let mut settled = 0;
@@ -109,30 +118,26 @@ fn a_killed_application_leaves_nothing_behind() -> Result<()> {
         let mut back = [0; 5];
         first.read_exact(&mut back)?;
         assert_eq!(&back, b"hello", "time {time}");
+        let served = Arc::new(AtomicUsize::new(0));
         let clients = (0..CLIENTS)
             .map(|_| {
-                let stream = ground.connect(7)?;
-                Ok(std::thread::spawn(move || echo_until_the_end(stream)))
+                let (stream, served) = (ground.connect(7)?, Arc::clone(&served));
+                Ok(std::thread::spawn(move || {
+                    echo_until_the_end(stream, &served)
+                }))
             })
             .collect::<Result<Vec<_>>>()?;
-        ground.eventually("all are served", |stat| {
-            stat["stack"]["passive_established"].as_u64()
-                >= Some(((time + 1) * (CLIENTS + 1)) as u64)
+        ground.eventually("all are served", |_| {
+            served.load(Ordering::Relaxed) == CLIENTS
         });
         assert!(mappings()? > before);
-        let seen = ground.figure("/stack/tcp_bytes_in");
-        ground.eventually("all are at work", |stat| {
-            stat["stack"]["tcp_bytes_in"].as_u64() > Some(seen + 100_000)
-        });
         app.kill()?;
         // Each connection is reset, whatever it did.
         let error = first.read(&mut back).expect_err("no reset");
         assert_eq!(error.kind(), ErrorKind::ConnectionReset);
-        let mut echoed = 0;
         for client in clients {
-            echoed += client.join().expect("a client panicked")?;
+            client.join().expect("a client panicked")?;
         }
-        assert!(echoed > 0, "nothing was echoed");
         ground.eventually("nothing is left", |stat| {
             stat["dtis"] == 0
                 && stat["descriptors"] == 0
@@ -156,6 +161,7 @@ const BURST: usize = 12 << 20;
 
 /// The client reads only after the application's death; how many bytes it got, and how that ended.
 fn read_after_death(policy: DeathPolicy) -> Result<(usize, Result<(), ErrorKind>)> {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let ground = Ground::with(|config| config.policy.death = policy)?;
     let before = mappings()?;
     let mut app = App::start(&ground, 6, &["burst", &BURST.to_string()])?;

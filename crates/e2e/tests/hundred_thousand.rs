@@ -293,8 +293,7 @@ fn close_all(world: World) -> Result<()> {
         for (engine, control) in &mut engines {
             // Not yet, if there is no answer.
             left += figures(engine, control).map_or(1, |stat| {
-                stat["dtis"].as_u64().unwrap_or(1)
-                    + stat["connections"].as_array().map_or(1, Vec::len) as u64
+                stat["dtis"].as_u64().unwrap_or(1) + stat["connections_open"].as_u64().unwrap_or(1)
             });
         }
     }

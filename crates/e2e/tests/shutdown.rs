@@ -15,7 +15,7 @@ use sidecore_e2e::transfers::{Set, web_config, web_server, write_files};
 /// Two files of a size that takes a moment, and more than all buffers on the way hold.
 const FILES: Set = Set {
     files: 2,
-    largest: 24_000_000,
+    largest: 16_000_000,
     giants: 2,
     at_a_time: 1,
 };

@@ -218,6 +218,27 @@ fn shut_for_reading_before_the_accept() -> Result<()> {
 const DATAGRAMS: usize = 20_000;
 const DATAGRAM: usize = 1000;
 
+/// Reads datagrams until there are so many, or no more come; how many. Each must be whole, and later than the one before.
+fn read_datagrams(app: &mut Application, wanted: u64) -> Result<u64> {
+    let (mut read, mut last) = (0, None);
+    loop {
+        while let Some(event) = app.evq.poll() {
+            assert_eq!(event.kind, EventKind::Datagram);
+            let mut datagram = [0; DATAGRAM];
+            assert_eq!(app.ual.pool().read(&event, &mut datagram), DATAGRAM);
+            app.lane.return_chunk(&event);
+            let number = u32::from_le_bytes([datagram[0], datagram[1], datagram[2], datagram[3]]);
+            assert!(last < Some(number), "{number} after {last:?}");
+            last = Some(number);
+            read += 1;
+        }
+        app.lane.flush();
+        if read >= wanted || !app.evq.wait(Some(Duration::from_secs(5)))? {
+            return Ok(read);
+        }
+    }
+}
+
 #[test]
 fn datagrams_that_nobody_reads() -> Result<()> {
     if !available() {
@@ -262,24 +283,7 @@ fn datagrams_that_nobody_reads() -> Result<()> {
         free >= all / 5,
         "streams were starved: {free} of {all} are free"
     );
-    // What there was room for is whole and in order; the rest was dropped and counted.
-    let (mut read, mut last) = (0, None);
-    loop {
-        while let Some(event) = app.evq.poll() {
-            assert_eq!(event.kind, EventKind::Datagram);
-            let mut datagram = [0; DATAGRAM];
-            assert_eq!(app.ual.pool().read(&event, &mut datagram), DATAGRAM);
-            app.lane.return_chunk(&event);
-            let number = u32::from_le_bytes([datagram[0], datagram[1], datagram[2], datagram[3]]);
-            assert!(last < Some(number), "{number} after {last:?}");
-            last = Some(number);
-            read += 1;
-        }
-        app.lane.flush();
-        if read + dropped >= DATAGRAMS as u64 || !app.evq.wait(Some(Duration::from_secs(5)))? {
-            break;
-        }
-    }
+    let read = read_datagrams(&mut app, DATAGRAMS as u64 - dropped)?;
     assert!(dropped > 0 && read > 0, "{read} read, {dropped} dropped");
     assert_eq!(read + dropped, DATAGRAMS as u64);
     ground.eventually("the pool is whole", |stat| {

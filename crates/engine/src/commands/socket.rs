@@ -13,6 +13,10 @@ use crate::dti::{Dti, Listening, PostedAccept, Role, flag};
 /// The most connections that one listener may keep waiting.
 const BACKLOG_MAX: u64 = 1 << 16;
 
+/// Handshakes that one listener may have in the making, however few connections may wait: beyond it the oldest gives way, and
+/// its peer, whose answer may be on its way, is reset. A small accept queue must not do that to a crowd.
+const HANDSHAKES_MIN: u32 = 256;
+
 pub(crate) fn status_of(error: StackError) -> Status {
     match error {
         StackError::AddressInUse => Status::AddressInUse,
@@ -143,7 +147,11 @@ pub(super) fn listen(cx: &mut Context<'_>, command: &Command) -> Done {
         return Status::Aborted.into();
     }
     let backlog = command.body[0].clamp(1, BACKLOG_MAX) as u32;
-    match cx.stack.listen(local, &opening_options(dti), backlog, slot) {
+    let handshakes = backlog.max(HANDSHAKES_MIN);
+    match cx
+        .stack
+        .listen(local, &opening_options(dti), handshakes, slot)
+    {
         Ok(id) => {
             let local = cx.stack.listener_local(id).unwrap_or(local);
             let listening = Listening {
