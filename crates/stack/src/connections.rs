@@ -75,7 +75,7 @@ pub(crate) struct Slot {
 }
 
 const _: () = assert!(core::mem::offset_of!(Slot, tcp) == 64);
-const _: () = assert!(size_of::<Slot>() <= 704);
+const _: () = assert!(size_of::<Slot>() <= 768);
 
 impl Slot {
     #[inline]
