@@ -62,6 +62,8 @@ pub struct Config {
     pub loss_detection: LossDetection,
     /// Segments of the initial window (RFC 6928).
     pub initial_window_segments: u8,
+    /// Segments by which slow start may grow for one ACK without HyStart++ (L of RFC 3465): NewReno only.
+    pub abc_segments: u8,
     /// The window scale that we offer; `None`: window scaling is not offered and not accepted. It must suit the
     /// largest receive buffer that the connection may get: 7 for 6 MiB.
     pub window_scale: Option<WindowScale>,
@@ -103,6 +105,7 @@ impl Default for Config {
             congestion: Algorithm::default(),
             loss_detection: LossDetection::default(),
             initial_window_segments: 10,
+            abc_segments: 2,
             window_scale: Some(WindowScale::new(7)),
             timestamps: true,
             sack: true,
@@ -138,6 +141,7 @@ pub(crate) struct Settings {
     pub(crate) keepalive_probes: u8,
     pub(crate) syn_retries: u8,
     pub(crate) initial_window_segments: u8,
+    pub(crate) abc_segments: u8,
 }
 
 impl Settings {
@@ -152,6 +156,7 @@ impl Settings {
             keepalive_probes: 0,
             syn_retries: config.syn_retries,
             initial_window_segments: config.initial_window_segments.max(1),
+            abc_segments: config.abc_segments.max(1),
         };
         settings.set_user_timeout(config.user_timeout);
         settings.set_keepalive(config.keepalive);

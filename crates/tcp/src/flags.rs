@@ -126,6 +126,12 @@ impl Flags {
         self.0 & other.0 != 0
     }
 
+    /// What of `other` is set.
+    #[inline]
+    pub(crate) const fn and(self, other: Self) -> Self {
+        Self(self.0 & other.0)
+    }
+
     #[inline]
     pub(crate) fn set(&mut self, other: Self) {
         self.0 |= other.0;

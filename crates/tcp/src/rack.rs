@@ -102,6 +102,8 @@ pub(crate) struct Delivery {
     pub(crate) resent: bool,
     /// What arrived twice (RFC 2883).
     pub(crate) duplicate: Option<Range>,
+    /// The round-trip time of what was sent once only and delivered last, in microseconds; 0: not known.
+    pub(crate) rtt_us: u32,
     /// The timestamp that was echoed.
     pub(crate) echo: Option<u32>,
 }
@@ -125,6 +127,10 @@ impl Connection {
     /// New data goes out, and what was sent before it is still out: notes when. See [`Self::note_sent`].
     #[inline(never)]
     fn begin_run(&mut self, now: Instant, ranges: &mut RangePool) {
+        if self.snd_nxt == self.snd_una {
+            self.run_at = now;
+            return;
+        }
         // A sixty-fourth of SRTT, or nearly so.
         let granularity = u64::from(self.rtt.srtt_x8) * 2;
         if now.as_nanos().saturating_sub(self.run_at.as_nanos()) <= granularity {
@@ -138,9 +144,7 @@ impl Connection {
     /// New data from SND.NXT on goes out.
     #[inline]
     pub(crate) fn note_sent(&mut self, now: Instant, ranges: &mut RangePool) {
-        if self.snd_nxt == self.snd_una {
-            self.run_at = now;
-        } else if self.run_at != now {
+        if self.run_at != now {
             self.begin_run(now, ranges);
         }
     }
@@ -195,16 +199,21 @@ impl Connection {
         let seen = Seen {
             now: Tick::at(now),
             min_rtt_us: self.min_rtt_us,
-            // The echo of a timestamp says which of two transmissions arrived.
+            // The echo of a timestamp says which of two transmissions arrived; not that of a SACK, as a receiver echoes the
+            // last segment that was in order (RFC 7323 section 4.3).
             echo: delivery
                 .echo
-                .filter(|_| self.flags.any(Flags::TIMESTAMPS))
+                .filter(|_| self.flags.any(Flags::TIMESTAMPS) && delivery.advanced)
                 .map(|echo| self.timestamp(now).wrapping_sub(echo)),
         };
         let run = self.run();
         let mut take = |part: Range, sent: Sent| {
-            delivery.original |= !sent.is_resent();
-            delivery.resent |= sent.is_resent();
+            if sent.is_resent() {
+                delivery.resent |= delivery.advanced;
+            } else {
+                delivery.original = true;
+                delivery.rtt_us = seen.now.since(sent.at()).max(1) as u32;
+            }
             // RACK_detect_reordering () (section 6.2 step 3).
             rack.reordering_seen |= part.end < fack && !sent.is_resent();
             rack.fack = rack.fack.max(part.end);

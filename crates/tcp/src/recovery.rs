@@ -123,7 +123,7 @@ impl Connection {
             self.cold.duplicate_acks = 0;
             self.cold.reno_sacked = 0;
             if self.flags.any(Flags::CWND_LIMITED) && !undone {
-                self.grow_window(ack.now, ack.acked);
+                self.grow_window(ack.now, ack.acked, ack.delivery.rtt_us);
             }
         }
         self.begin_if_lost(ack.now, &ack.delivery, ranges)
@@ -229,7 +229,7 @@ impl Connection {
             self.cold.reno_sacked = 0;
             self.cold.high_rxt = self.cold.high_rxt.max(self.snd_una);
             // Slow start up to ssthresh (RFC 5681 section 3.1).
-            self.grow_window(ack.now, ack.acked);
+            self.grow_window(ack.now, ack.acked, ack.delivery.rtt_us);
         }
         if self.snd_una >= self.cold.recover {
             self.undo_wait();

@@ -80,9 +80,10 @@ impl Connection {
         let mut delay_us = self.rto_us;
         self.rto_after_us = 0;
         // With one segment out and a timeout that is no longer than an ACK may be delayed, nothing can come before it.
-        if self.outstanding() > u32::from(self.mss) || self.rto_us > MAX_ACK_DELAY_US {
+        let more_than_one = self.outstanding() > u32::from(self.mss);
+        if more_than_one || self.rto_us > MAX_ACK_DELAY_US {
             if self.may_probe_tail() {
-                delay_us = delay_us.min(self.probe_timeout_us());
+                delay_us = delay_us.min(self.probe_timeout_us(more_than_one));
                 self.rto_after_us = self.rto_us - delay_us;
             } else if self.flags.any(Flags::LOSSY) {
                 self.retransmit_at = now.after_micros(delay_us);
@@ -119,7 +120,8 @@ impl Connection {
         if self.flags.any(Flags::LOSSY) {
             self.hasten(self.cold.rack.due);
         } else if self.may_probe_tail() {
-            self.hasten(now.after_micros(self.probe_timeout_us()));
+            let more_than_one = self.outstanding() > u32::from(self.mss);
+            self.hasten(now.after_micros(self.probe_timeout_us(more_than_one)));
         }
     }
 

@@ -42,18 +42,19 @@ impl Connection {
             .or(Flags::TLP_OUT)
             .or(Flags::PROBING)
             .or(Flags::UNSYNCHRONIZED);
-        self.flags.any(Flags::RACK) && !self.flags.any(AGAINST)
+        self.flags.and(AGAINST.or(Flags::RACK)) == Flags::RACK
     }
 
     /// TLP_calc_PTO (), in microseconds, but for the bound by the retransmission timer.
-    pub(crate) fn probe_timeout_us(&self) -> u32 {
+    #[inline]
+    pub(crate) fn probe_timeout_us(&self, more_than_one: bool) -> u32 {
         if self.rtt.srtt_x8 == 0 {
             return 1_000_000;
         }
-        let more = if self.outstanding() <= u32::from(self.mss) {
-            MAX_ACK_DELAY_US
-        } else {
+        let more = if more_than_one {
             GRANULARITY_US
+        } else {
+            MAX_ACK_DELAY_US
         };
         self.rtt.srtt_x8 / 4 + more
     }

@@ -180,13 +180,9 @@ fn the_scoreboard_survives_a_timeout() {
     t.sends([data(0, 1000)]);
     assert_eq!(t.connection.info().cwnd, 1000);
     t.recv(ack(3000));
-    assert_eq!(t.connection.info().cwnd, 4000);
-    t.sends([
-        data(3000, 1000),
-        data(4000, 1000),
-        data(5000, 1000),
-        data(6000, 1000),
-    ]);
+    // One segment more, however much it covers (RFC 3465 section 2.3).
+    assert_eq!(t.connection.info().cwnd, 2000);
+    t.sends([data(3000, 1000), data(4000, 1000)]);
 }
 
 #[test]
@@ -304,15 +300,10 @@ fn a_timeout_backs_off_and_starts_slowly() {
     t.recv(ack(1000));
     t.sends([data(1000, 1000), data(2000, 1000)]);
     t.recv(ack(3000));
-    t.sends([
-        data(3000, 1000),
-        data(4000, 1000),
-        data(5000, 1000),
-        data(6000, 1000),
-    ]);
-    // Up to ssthresh (5000) in slow start, and one segment more for a window's worth beyond it.
+    t.sends([data(3000, 1000), data(4000, 1000), data(5000, 1000)]);
+    // One segment for each ACK, however much it covers (RFC 3465 section 2.3).
     t.recv(ack(10_000));
-    assert_eq!(t.connection.info().cwnd, 6000);
+    assert_eq!(t.connection.info().cwnd, 4000);
 }
 
 #[test]

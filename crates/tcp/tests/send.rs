@@ -335,9 +335,10 @@ fn a_window_that_is_not_used_does_not_grow() {
 
 #[test]
 fn the_window_restarts_after_idleness() {
-    // RFC 5681 section 4.1.
+    // RFC 5681 section 4.1; RFC 2861: halved for each timeout that went by.
     let config = Config {
         initial_window_segments: 2,
+        abc_segments: 100,
         ..plain()
     };
     let mut t = Script::established_with(&config, syn());

@@ -15,6 +15,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::hystart::HyStart;
 use super::{Ack, CongestionControl, MAX_CWND, Window};
 use crate::time::Instant;
 
@@ -40,6 +41,7 @@ pub(crate) struct Cubic {
     epoch_start: u64,
     /// cwnd_prior: the window before the last reduction.
     cwnd_prior: u32,
+    hystart: HyStart,
     /// What to go back to.
     saved: Saved,
 }
@@ -134,7 +136,7 @@ impl Cubic {
 impl CongestionControl for Cubic {
     fn on_ack(&mut self, window: &mut Window, ack: &Ack) {
         let rest = if window.in_slow_start() {
-            window.slow_start(ack.acked)
+            self.hystart.on_ack(window, ack)
         } else {
             ack.acked
         };

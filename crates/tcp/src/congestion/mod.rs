@@ -7,6 +7,7 @@
 //! All windows are in bytes.
 
 mod cubic;
+mod hystart;
 mod newreno;
 #[cfg(test)]
 mod tests;
@@ -49,13 +50,16 @@ impl Window {
         self.cwnd = self.cwnd.saturating_add(bytes).min(MAX_CWND);
     }
 
-    /// Slow start up to the threshold, by every byte acknowledged: with acknowledgments that cover dozens of segments
-    /// (receive offload), the limit of RFC 5681 section 3.1 of one segment an ACK would never let the window open.
+    /// Slow start up to the threshold, by the bytes acknowledged, but no more than `limit` for one ACK (RFC 3465 section 2.2).
     /// Returns the bytes that were not needed for it.
-    pub(crate) fn slow_start(&mut self, acked: u32) -> u32 {
+    pub(crate) fn slow_start(&mut self, acked: u32, limit: u32) -> u32 {
         let room = self.ssthresh.saturating_sub(self.cwnd);
         let used = acked.min(room);
-        self.grow(used);
+        self.grow(used.min(limit));
+        if used > limit {
+            // Still in slow start.
+            return 0;
+        }
         acked - used
     }
 }
@@ -70,6 +74,13 @@ pub(crate) struct Ack {
     pub(crate) mss: u32,
     /// Smoothed round-trip time, in microseconds.
     pub(crate) srtt_us: u32,
+    /// The round-trip time of what this ACK has acknowledged last, in microseconds; 0: not known.
+    pub(crate) rtt_us: u32,
+    /// By how much slow start may grow for one ACK, in bytes: L of RFC 3465.
+    pub(crate) limit: u32,
+    /// SND.UNA and SND.NXT, modulo 2^32.
+    pub(crate) una: u32,
+    pub(crate) nxt: u32,
 }
 
 /// What a congestion controller does.

@@ -23,7 +23,7 @@ impl NewReno {
 impl CongestionControl for NewReno {
     fn on_ack(&mut self, window: &mut Window, ack: &Ack) {
         let rest = if window.in_slow_start() {
-            window.slow_start(ack.acked)
+            window.slow_start(ack.acked, ack.limit)
         } else {
             ack.acked
         };

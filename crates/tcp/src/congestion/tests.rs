@@ -10,6 +10,10 @@ fn ack(now: Instant, acked: u32) -> Ack {
         acked,
         mss: MSS,
         srtt_us: 100_000,
+        rtt_us: 0,
+        limit: u32::MAX,
+        una: 0,
+        nxt: 0,
     }
 }
 
@@ -59,6 +63,9 @@ fn windows_stay_within_bounds() {
         let (mut controller, mut window, now) = start(algorithm);
         for _ in 0..100 {
             controller.on_ack(&mut window, &ack(now, u32::MAX / 4));
+        }
+        if algorithm == Algorithm::Cubic {
+            window.grow(u32::MAX);
         }
         assert_eq!(window.cwnd, MAX_CWND);
         for _ in 0..100 {
@@ -188,4 +195,76 @@ fn another_clock_changes_nothing() {
         window.cwnd
     };
     assert_eq!(grown(false), grown(true));
+}
+
+/// One round of slow start in which every ACK measures this round-trip time. Returns the window after it.
+fn hystart_round(
+    controller: &mut Controller,
+    window: &mut Window,
+    position: &mut u32,
+    rtt_us: u32,
+) -> u32 {
+    let flight = window.cwnd;
+    let nxt = position.wrapping_add(flight);
+    for n in 1..=flight / MSS {
+        let acked = Ack {
+            rtt_us,
+            una: position.wrapping_add(n * MSS),
+            nxt: nxt.wrapping_add(n * 2 * MSS),
+            ..ack(Instant::from_secs(50), MSS)
+        };
+        controller.on_ack(window, &acked);
+    }
+    *position = nxt;
+    window.cwnd
+}
+
+#[test]
+fn rfc_9406_4_2_a_rising_round_trip_time_ends_slow_start() {
+    let (mut controller, mut window, _) = start(Algorithm::Cubic);
+    let mut at = 0u32.wrapping_sub(25_000);
+    assert_eq!(
+        hystart_round(&mut controller, &mut window, &mut at, 40_000),
+        20_000
+    );
+    assert_eq!(
+        hystart_round(&mut controller, &mut window, &mut at, 41_000),
+        40_000
+    );
+    // More than an eighth: conservative slow start, which grows by a fourth.
+    let before = window.cwnd;
+    hystart_round(&mut controller, &mut window, &mut at, 47_000);
+    let grown = window.cwnd - before;
+    assert!(grown < before / 2 && grown > before / 5, "{before} {grown}");
+    assert_eq!(window.ssthresh, NO_SSTHRESH);
+    for _ in 0..5 {
+        hystart_round(&mut controller, &mut window, &mut at, 50_000);
+    }
+    assert!(window.ssthresh <= window.cwnd);
+}
+
+#[test]
+fn rfc_9406_4_2_a_round_trip_time_that_falls_again_resumes_slow_start() {
+    let (mut controller, mut window, _) = start(Algorithm::Cubic);
+    let mut at = 0;
+    for rtt in [
+        40_000, 40_000, 60_000, 39_000, 39_000, 39_000, 39_000, 39_000,
+    ] {
+        hystart_round(&mut controller, &mut window, &mut at, rtt);
+    }
+    assert_eq!(window.ssthresh, NO_SSTHRESH);
+    let before = window.cwnd;
+    hystart_round(&mut controller, &mut window, &mut at, 39_000);
+    assert_eq!(window.cwnd, before / MSS * MSS + before);
+}
+
+#[test]
+fn rfc_3465_2_2_one_ack_counts_up_to_its_limit() {
+    let (mut controller, mut window, now) = start(Algorithm::NewReno);
+    let stretched = Ack {
+        limit: 2 * MSS,
+        ..ack(now, 10 * MSS)
+    };
+    controller.on_ack(&mut window, &stretched);
+    assert_eq!(window.cwnd, 12_000);
 }

@@ -4,12 +4,13 @@ use sidecore_wire::TcpHeader;
 
 use super::{Arrival, Step};
 use crate::Connection;
-use crate::congestion::{Ack, CongestionControl};
+use crate::congestion::{Ack, CongestionControl, Controller};
 use crate::connection::NO_OFFSET;
 use crate::flags::Flags;
+use crate::flight::Tick;
 use crate::rack::Delivery;
 use crate::range_pool::RangePool;
-use crate::recovery::RecoveryAck;
+use crate::recovery::{Phase, RecoveryAck};
 use crate::time::Instant;
 use crate::types::DropReason;
 
@@ -41,21 +42,38 @@ impl Connection {
     /// An ACK on the fast path, where there is more to it: the window was used up, or transmit times are kept.
     #[inline(never)]
     pub(super) fn acked_more(&mut self, now: Instant, acked: u32, ranges: &mut RangePool) {
-        let _ = self.drop_acknowledged_runs(ranges);
+        let sent = self.drop_acknowledged_runs(ranges);
         if self.flags.any(Flags::CWND_LIMITED) {
-            self.grow_window(now, acked);
+            let rtt = sent.map_or(0, |sent| Tick::at(now).since(sent).max(1));
+            self.grow_window(now, acked, rtt as u32);
         }
     }
 
     /// The congestion window was used up, and is acknowledged.
-    pub(crate) fn grow_window(&mut self, now: Instant, acked: u32) {
+    pub(crate) fn grow_window(&mut self, now: Instant, acked: u32, rtt_us: u32) {
+        let mss = u32::from(self.mss);
         let ack = Ack {
             now,
             acked,
-            mss: u32::from(self.mss),
+            mss,
             srtt_us: self.rtt.srtt_us(),
+            rtt_us,
+            limit: self.slow_start_limit(),
+            una: self.snd_una as u32,
+            nxt: self.snd_nxt as u32,
         };
         self.cold.controller.on_ack(&mut self.window, &ack);
+    }
+
+    /// L of RFC 3465, in bytes: one segment after a timeout (section 2.3), else what is configured; HyStart++ has a limit of its
+    /// own (RFC 9406 section 4.2).
+    fn slow_start_limit(&self) -> u32 {
+        let mss = u32::from(self.mss);
+        match self.cold.controller {
+            _ if self.phase == Phase::Loss => mss,
+            Controller::NewReno(_) => mss * u32::from(self.cold.settings.abc_segments),
+            Controller::Cubic(_) => u32::MAX,
+        }
     }
 
     /// Fifth step, in ESTABLISHED and all later states.

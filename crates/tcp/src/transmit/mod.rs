@@ -8,7 +8,7 @@ use core::ops::Range;
 use sidecore_wire::{SackBlocks, TcpFlags, TcpHeader, TcpOptions, Timestamps};
 
 use crate::Connection;
-use crate::congestion::{CongestionControl, initial_window};
+use crate::congestion::{CongestionControl, NO_SSTHRESH, Window, initial_window};
 use crate::flags::Flags;
 use crate::range_pool::RangePool;
 use crate::time::Instant;
@@ -71,6 +71,7 @@ impl Connection {
         if self.snd_nxt < self.send_limit {
             if self.snd_nxt == self.snd_una {
                 self.restart_after_idle(now);
+                self.run_at = now;
             }
             match self.sendable::<LOSSY>(tx.max_segments_bytes) {
                 Ok(plan) => return Some(self.new_data::<LOSSY>(now, plan, ranges)),
@@ -358,6 +359,8 @@ impl Connection {
         }
     }
 
+    /// Of what the window was, three quarters are remembered as the threshold (RFC 2861 section 3), and it is halved for every timeout
+    /// that went by, down to RW.
     #[cold]
     #[inline(never)]
     fn restart_window(&mut self, now: Instant) {
@@ -369,7 +372,12 @@ impl Connection {
         self.cold
             .controller
             .on_restart(&mut self.window, now, idle_us);
-        self.window.cwnd = self.window.cwnd.min(initial);
+        let Window { cwnd, ssthresh } = self.window;
+        if ssthresh != NO_SSTHRESH {
+            self.window.ssthresh = ssthresh.max(cwnd / 4 * 3);
+        }
+        let halvings = (idle_us / self.rto_us.max(1)).min(31);
+        self.window.cwnd = (cwnd >> halvings).max(cwnd.min(initial));
         // The idle time counts once.
         self.rtt_started = now;
     }

@@ -267,6 +267,20 @@ pub struct Pair {
     flying: BinaryHeap<Reverse<Packet>>,
     number: u64,
     pub trace: bool,
+    /// Decides about each packet: sender, header, payload bytes, time.
+    pub fate: Option<Box<FateOf>>,
+}
+
+/// See [`Pair::fate`].
+pub type FateOf = dyn FnMut(usize, &TcpHeader, usize, Instant) -> Fate;
+
+/// What becomes of a packet besides what the link does.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Fate {
+    Arrives,
+    Lost,
+    /// So much later than others.
+    Late(Duration),
 }
 
 pub const START: Instant = Instant::from_secs(1000);
@@ -310,6 +324,7 @@ impl Pair {
             flying: BinaryHeap::new(),
             number: 0,
             trace: false,
+            fate: None,
         }
     }
 
@@ -383,6 +398,15 @@ impl Pair {
                 header.options.sack,
             );
         }
+        let mut late = Duration::ZERO;
+        if let Some(fate) = &mut self.fate {
+            let (header, offset) = TcpHeader::parse(&bytes).expect("a header");
+            match fate(side, &header, bytes.len() - offset, self.now) {
+                Fate::Arrives => {}
+                Fate::Lost => return,
+                Fate::Late(by) => late = by,
+            }
+        }
         if self.rng.chance(link.loss) {
             return;
         }
@@ -400,7 +424,7 @@ impl Pair {
                 at = self.free_at[side];
             }
             let jitter = self.rng.below(link.jitter.as_nanos() as u64 + 1);
-            at += link.delay + Duration::from_nanos(jitter);
+            at += link.delay + late + Duration::from_nanos(jitter);
             self.number += 1;
             self.flying.push(Reverse(Packet {
                 at,
