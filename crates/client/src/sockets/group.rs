@@ -37,6 +37,45 @@ pub(crate) struct Queue {
     wake: Vec<Waker>,
 }
 
+/// The sockets of a group.
+#[derive(Default)]
+struct Table {
+    /// By the handle's index.
+    places: Vec<Option<Arc<Socket>>>,
+    /// Sockets whose place has a new one already. A handle is free as soon as its last event is taken from the queue, and the events of a batch
+    /// are handed out after that: what is among them for the old socket must still find it.
+    replaced: Vec<Arc<Socket>>,
+}
+
+impl Table {
+    fn put(&mut self, socket: &Arc<Socket>) {
+        let index = socket.dti.index();
+        if self.places.len() <= index {
+            self.places.resize(index + 1, None);
+        }
+        let old = self.places[index].replace(Arc::clone(socket));
+        self.replaced.extend(old);
+    }
+
+    fn find(&self, dti: DtiHandle) -> Option<&Arc<Socket>> {
+        let place = self.places.get(dti.index as usize).and_then(Option::as_ref);
+        place
+            .filter(|socket| socket.dti == dti)
+            .or_else(|| self.replaced.iter().find(|socket| socket.dti == dti))
+    }
+
+    fn remove(&mut self, socket: &Socket) {
+        let place = self.places.get_mut(socket.dti.index());
+        if let Some(place) = place
+            && place.as_ref().is_some_and(|other| other.dti == socket.dti)
+        {
+            *place = None;
+        } else {
+            self.replaced.retain(|other| other.dti != socket.dti);
+        }
+    }
+}
+
 /// The shared part of [`super::Sockets`]. Locks are taken in this order: queue, table, a socket, lane; never two sockets.
 pub(crate) struct Group {
     pub(crate) ual: Ual,
@@ -46,7 +85,7 @@ pub(crate) struct Group {
     pub(crate) queue: Mutex<Queue>,
     pub(crate) followers: Followers,
     pub(crate) memory: SendPool,
-    table: Mutex<Vec<Option<Arc<Socket>>>>,
+    table: Mutex<Table>,
     /// Commands that must be posted and found the lane full.
     deferred: Mutex<VecDeque<(Command, Option<Dti>)>>,
     cookies: AtomicU64,
@@ -68,7 +107,7 @@ impl Group {
                 wake: Vec::new(),
             }),
             followers: Followers::default(),
-            table: Mutex::new(Vec::new()),
+            table: Mutex::new(Table::default()),
             deferred: Mutex::new(VecDeque::new()),
             cookies: AtomicU64::new(1),
             dead: AtomicBool::new(false),
@@ -104,30 +143,22 @@ impl Group {
             }
         };
         let socket = Arc::new(Socket::new(dti, kind, parent));
-        if table.len() <= dti.index() {
-            table.resize(dti.index() + 1, None);
-        }
-        table[dti.index()] = Some(Arc::clone(&socket));
+        table.put(&socket);
         Ok(socket)
     }
 
     fn find(&self, dti: DtiHandle) -> Option<Arc<Socket>> {
-        let table = lock(&self.table);
-        let socket = table.get(dti.index as usize)?.as_ref()?;
-        (socket.dti == dti).then(|| Arc::clone(socket))
+        lock(&self.table).find(dti).cloned()
     }
 
     pub(crate) fn forget(&self, socket: &Socket) {
-        let mut table = lock(&self.table);
-        if let Some(place) = table.get_mut(socket.dti.index())
-            && place.as_ref().is_some_and(|other| other.dti == socket.dti)
-        {
-            *place = None;
-        }
+        lock(&self.table).remove(socket);
     }
 
     fn sockets(&self) -> Vec<Arc<Socket>> {
-        lock(&self.table).iter().flatten().cloned().collect()
+        let table = lock(&self.table);
+        let all = table.places.iter().flatten().chain(&table.replaced);
+        all.cloned().collect()
     }
 
     /// The event queue, unless somebody serves it. After letting go of it: [`Followers::hand_over`].
