@@ -1,6 +1,5 @@
 //! Options of a DTI.
 
-use std::net::SocketAddr;
 use std::time::Duration;
 
 use sidecore_abi::command::Opt;
@@ -129,7 +128,7 @@ pub(super) fn get(cx: &mut Context<'_>, command: &Command) -> Done {
     };
     match address {
         Some(address) => {
-            let [a, b, c] = Address::new(SocketAddr::V4(address)).0;
+            let [a, b, c] = Address::new(address).0;
             Done::Answer([a, b, c, 0, 0])
         }
         None => Status::WrongState.into(),
