@@ -43,12 +43,13 @@ impl Stack {
         let data = bytes.get(offset..).unwrap_or_default();
         let whole = packet.transport.place != Place::Buffer;
         match message {
-            Icmpv6::Other { type_, .. } if NdpMessage::is_type(type_) => {
+            Icmpv6::Other { type_, .. } if NdpMessage::is_type(type_) => match packet.station() {
                 // RFC 6980: "Nodes MUST silently ignore" fragmented messages of neighbour discovery.
-                if let Some(station) = packet.station().filter(|_| whole) {
+                Some(station) if whole => {
                     self.handle_ndp(now, &packet.header, bytes, station, host);
                 }
-            }
+                _ => self.counters.ndp_malformed += 1,
+            },
             Icmpv6::Other { type_, .. } if type_ == mld::QUERY && packet.multicast => {
                 self.handle_mld(now, &packet.header, bytes);
             }
@@ -57,9 +58,8 @@ impl Stack {
                 self.answer_echo6(now, packet, &Icmpv6::EchoReply { ident, seq }, data);
             }
             _ if message.is_error() => {
-                if self.handle_icmp6_error(now, &message, data, host).is_none() {
-                    self.counters.icmp_unmatched += 1;
-                }
+                let matched = self.handle_icmp6_error(now, &message, data, host);
+                self.counters.icmp_unmatched += u64::from(matched.is_none());
             }
             _ => {}
         }

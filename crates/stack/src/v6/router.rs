@@ -156,10 +156,7 @@ impl Stack {
         let same = |on: &OnLink| {
             on.prefix.prefix_len() == prefix.prefix_len() && on.prefix.contains(said.prefix)
         };
-        let configured = |on: &OnLink| {
-            let addresses = &self.six.config.addresses;
-            addresses.iter().any(|cidr| *cidr == on.prefix)
-        };
+        let configured = |on: &OnLink| self.six.config.addresses.contains(&on.prefix);
         let on_link = &mut self.six.addresses.on_link;
         match on_link.iter().position(same) {
             Some(at) if configured(&on_link[at]) => {}

@@ -262,14 +262,12 @@ fn anything() -> impl Strategy<Value = Vec<u8>> {
             if bytes.len() >= 24 && type_ >= 135 && bytes[3] & 1 == 0 {
                 bytes[8..24].copy_from_slice(&PEER.ip.octets());
                 // Options of plausible lengths.
-                bytes[24..].chunks_mut(8).for_each(|option| {
-                    option[0] &= 7;
-                    option
-                        .iter_mut()
-                        .nth(1)
-                        .into_iter()
-                        .for_each(|len| *len = 1);
-                });
+                for option in bytes[24..].chunks_mut(8) {
+                    if let [kind, len, ..] = option {
+                        *kind &= 7;
+                        *len = 1;
+                    }
+                }
             }
             sidecore_wire::icmpv6::put_checksum(src.ip, dst.ip, &mut bytes);
         }
