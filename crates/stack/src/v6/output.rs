@@ -290,6 +290,16 @@ impl Stack {
         out.send(buffer.bytes(), TxPayload::Bytes(message), &offload);
     }
 
+    /// Bytes of payload that one packet takes.
+    fn room_for_message(&self, loopback: bool) -> usize {
+        let mtu = if loopback {
+            self.config.loopback_mtu
+        } else {
+            self.six.mtu
+        };
+        usize::from(mtu).saturating_sub(ipv6::HEADER_LEN)
+    }
+
     /// Sends an ICMPv6 message, in fragments if it is longer than the MTU (RFC 8200 section 4.5). A message of which the rest
     /// finds no room is lost, as any packet may be.
     fn send_message6<O: FrameSink>(&mut self, packet: Control6, out: &mut O, left: &mut usize) {
@@ -306,12 +316,7 @@ impl Stack {
             return;
         };
         let loopback = link == Link::Loopback;
-        let mtu = if loopback {
-            self.config.loopback_mtu
-        } else {
-            self.six.mtu
-        };
-        let most = usize::from(mtu).saturating_sub(ipv6::HEADER_LEN);
+        let most = self.room_for_message(loopback);
         let message = self.control.message(start, len);
         let fragmented = message.len() > most;
         let piece_len = if fragmented {
@@ -338,8 +343,12 @@ impl Stack {
                     more: number + 1 < pieces,
                     ident: self.six.ident,
                 };
-                let len = FRAGMENT_HEADER_LEN + piece.len();
-                buffer.ipv6(link, self.config.mac, &ip, len);
+                buffer.ipv6(
+                    link,
+                    self.config.mac,
+                    &ip,
+                    FRAGMENT_HEADER_LEN + piece.len(),
+                );
                 buffer.append(|buf| fragment.emit(buf));
             } else {
                 buffer.ipv6(link, self.config.mac, &ip, piece.len());
