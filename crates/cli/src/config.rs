@@ -1,12 +1,12 @@
 //! What `sidecore engine` is told: a TOML file, and options, which go before it.
 
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::Context;
 use serde::Deserialize;
-use sidecore_engine::{Budgets, Cidr, EngineConfig, IdlePolicy, Policy};
+use sidecore_engine::{Budgets, Cidr, EngineConfig, IdlePolicy, Ipv6Cidr, Ipv6Config, Policy};
 use sidecore_nic::tap::TapConfig;
 
 use crate::engine::Options;
@@ -28,6 +28,10 @@ pub(crate) struct Config {
     pub(crate) addresses: Vec<String>,
     /// Router for what is not on the link.
     pub(crate) gateway: Option<Ipv4Addr>,
+    /// The same for IPv6; without it, routers are listened to.
+    pub(crate) gateway6: Option<Ipv6Addr>,
+    /// Whether IPv6 is spoken though no address of it is given.
+    pub(crate) ipv6: bool,
     /// Largest IP packet.
     pub(crate) mtu: Option<u16>,
     /// Cores of the engine's threads.
@@ -67,6 +71,8 @@ impl Config {
         replace(&mut self.tap, &options.tap);
         replace(&mut self.netns, &options.netns);
         replace(&mut self.gateway, &options.gateway);
+        replace(&mut self.gateway6, &options.gateway6);
+        self.ipv6 |= options.ipv6;
         replace(&mut self.mtu, &options.mtu);
         replace(&mut self.idle, &options.idle.map(Into::into));
         if !options.host_addr.is_empty() {
@@ -81,19 +87,37 @@ impl Config {
         self
     }
 
-    /// Addresses of the engine.
+    /// IPv4 addresses of the engine.
     fn engine_addresses(&self) -> anyhow::Result<Vec<Cidr>> {
         let addresses: Vec<Cidr> = self
             .addresses
             .iter()
+            .filter(|text| !is_v6(text))
             .map(|text| parse(text))
             .collect::<Result<_, _>>()?;
-        if self.tap.is_some() && addresses.is_empty() {
+        let ipv6 = self.ipv6()?;
+        if self.tap.is_some() && addresses.is_empty() && !ipv6.enabled {
             return Err(usage(
                 "the engine needs an address: give --addr, like --addr 10.77.0.2/24",
             ));
         }
         Ok(addresses)
+    }
+
+    /// What the engine is told of IPv6.
+    fn ipv6(&self) -> anyhow::Result<Ipv6Config> {
+        let addresses: Vec<Ipv6Cidr> = self
+            .addresses
+            .iter()
+            .filter(|text| is_v6(text))
+            .map(|text| parse_v6(text))
+            .collect::<Result<_, _>>()?;
+        Ok(Ipv6Config {
+            enabled: self.ipv6 || !addresses.is_empty(),
+            addresses,
+            gateway: self.gateway6,
+            ..Ipv6Config::default()
+        })
     }
 
     /// The core of the one engine thread.
@@ -114,6 +138,7 @@ impl Config {
             socket: Some(socket),
             addresses: self.engine_addresses()?,
             gateway: self.gateway,
+            ipv6: self.ipv6()?,
             idle: self.idle.unwrap_or_default(),
             spin: self.spin_us.map_or(default.spin, Duration::from_micros),
             nap: self.nap_us.map_or(default.nap, Duration::from_micros),
@@ -136,7 +161,13 @@ impl Config {
                 false => Ok(None),
             };
         };
-        let host = |text: &String| parse(text).map(|cidr| (IpAddr::V4(cidr.address), cidr.prefix));
+        let host = |text: &String| {
+            if is_v6(text) {
+                let cidr = parse_v6(text)?;
+                return Ok((IpAddr::V6(cidr.address()), cidr.prefix_len()));
+            }
+            parse(text).map(|cidr| (IpAddr::V4(cidr.address), cidr.prefix))
+        };
         let default = TapConfig::default();
         Ok(Some(TapConfig {
             name: name.clone(),
@@ -145,7 +176,7 @@ impl Config {
                 .host_addresses
                 .iter()
                 .map(host)
-                .collect::<Result<_, _>>()?,
+                .collect::<anyhow::Result<_>>()?,
             netns: self.netns.clone(),
             ..default
         }))
@@ -154,6 +185,15 @@ impl Config {
 
 fn parse(text: &str) -> anyhow::Result<Cidr> {
     text.parse().map_err(usage)
+}
+
+fn is_v6(text: &str) -> bool {
+    text.contains(':')
+}
+
+fn parse_v6(text: &str) -> anyhow::Result<Ipv6Cidr> {
+    let bad = |_| usage(format!("'{text}' is not ADDRESS/PREFIX, like fd00::2/64"));
+    text.parse().map_err(bad)
 }
 
 #[cfg(test)]
@@ -231,9 +271,37 @@ mod tests {
         let engine = |text: &str| read(text).engine("/s".into()).map(drop);
         assert!(is_usage(engine("tap = \"x\"")));
         assert!(is_usage(engine("addresses = [\"10.77.0.2\"]")));
-        assert!(is_usage(engine("addresses = [\"fe80::1/64\"]")));
+        assert!(is_usage(engine("addresses = [\"fe80::1\"]")));
         assert!(is_usage(engine("cores = [0, 1]")));
         assert!(is_usage(read("netns = \"x\"").tap().map(drop)));
         assert!(toml::from_str::<Config>("tpa = \"x\"").is_err());
+    }
+
+    #[test]
+    fn an_address_of_ipv6_turns_ipv6_on() {
+        let engine = |text: &str| read(text).engine("/tmp/s".into());
+        let config =
+            engine("tap = \"sc0\"\naddresses = [\"10.77.0.2/24\", \"fd00::2/64\"]").unwrap();
+        assert_eq!(
+            (config.addresses.len(), config.ipv6.addresses.len()),
+            (1, 1)
+        );
+        assert!(config.ipv6.enabled && config.ipv6.gateway.is_none());
+        let only = engine("tap = \"sc0\"\nipv6 = true\ngateway6 = \"fe80::1\"").unwrap();
+        assert!(only.ipv6.enabled && only.ipv6.gateway.is_some() && only.addresses.is_empty());
+        assert!(
+            !engine("addresses = [\"10.77.0.2/24\"]")
+                .unwrap()
+                .ipv6
+                .enabled
+        );
+        assert!(engine("addresses = [\"fd00::2/129\"]").is_err_and(|e| e.is::<crate::Usage>()));
+        let tap = read("tap = \"sc0\"\nhost_addresses = [\"fd00::1/64\"]")
+            .tap()
+            .unwrap();
+        assert_eq!(
+            tap.unwrap().host_addresses,
+            [("fd00::1".parse().unwrap(), 64)]
+        );
     }
 }

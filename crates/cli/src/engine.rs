@@ -1,7 +1,7 @@
 //! `sidecore engine`: an engine with its agent, until a signal ends it.
 
 use std::io::Write;
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, Ipv6Addr};
 use std::path::PathBuf;
 
 use anyhow::Context;
@@ -25,15 +25,21 @@ pub(crate) struct Options {
     /// Make a TAP device of this name; without one, only the engine's own applications reach each other
     #[arg(long, value_name = "NAME")]
     pub(crate) tap: Option<String>,
-    /// Address of the TAP's kernel side, like 10.77.0.1/24 (may be repeated)
+    /// Address of the TAP's kernel side, like 10.77.0.1/24 or fd00::1/64 (may be repeated)
     #[arg(long, value_name = "ADDR/PREFIX")]
     pub(crate) host_addr: Vec<String>,
-    /// Address of the engine, like 10.77.0.2/24 (may be repeated)
+    /// Address of the engine, like 10.77.0.2/24 or fd00::2/64 (may be repeated); one of IPv6 turns IPv6 on
     #[arg(long, value_name = "ADDR/PREFIX")]
     pub(crate) addr: Vec<String>,
     /// Router for what is not on the link
     #[arg(long, value_name = "ADDR")]
     pub(crate) gateway: Option<Ipv4Addr>,
+    /// The same for IPv6, if it is not to be learnt from router advertisements
+    #[arg(long, value_name = "ADDR")]
+    pub(crate) gateway6: Option<Ipv6Addr>,
+    /// Speak IPv6, with a link-local address and those that routers announce
+    #[arg(long)]
+    pub(crate) ipv6: bool,
     /// Put the TAP's kernel side into this network namespace
     #[arg(long, value_name = "NAME")]
     pub(crate) netns: Option<String>,
@@ -110,6 +116,7 @@ fn serve(
         .addresses
         .iter()
         .map(|a| format!("{}/{}", a.address, a.prefix))
+        .chain(config.ipv6.addresses.iter().map(|a| a.to_string()))
         .collect();
     let engine = Engine::spawn(config)?;
     let path = engine

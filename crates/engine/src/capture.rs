@@ -14,8 +14,9 @@ use sidecore_shm::MemRef;
 /// Ethernet, as pcapng numbers it. One link type for all: tcpdump refuses files with two.
 const LINKTYPE_ETHERNET: u16 = 1;
 
-/// Stands before packets of the internal loopback, which have no Ethernet header: no addresses, IPv4.
+/// Stands before packets of the internal loopback, which have no Ethernet header: no addresses, IPv4 or IPv6.
 const LOOPBACK_ETHERNET: [u8; 14] = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 8, 0];
+const LOOPBACK_ETHERNET_V6: [u8; 14] = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0x86, 0xdd];
 
 /// The most that a write to a pipe leaves whole or not at all is 4096 bytes; larger ones may be cut, which `pending` mends.
 const BLOCK_MAX: usize = 65536 + 256;
@@ -133,7 +134,11 @@ impl Capture {
             block.extend_from_slice(&word.to_le_bytes());
         }
         let data = block.len();
-        let ethernet: &[u8] = if loopback { &LOOPBACK_ETHERNET } else { &[] };
+        let ethernet: &[u8] = match header.first().map(|first| first >> 4) {
+            _ if !loopback => &[],
+            Some(6) => &LOOPBACK_ETHERNET_V6,
+            _ => &LOOPBACK_ETHERNET,
+        };
         let mut original = 0;
         for part in [ethernet, header] {
             original += part.len();

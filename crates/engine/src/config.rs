@@ -5,6 +5,8 @@ use std::net::Ipv4Addr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use sidecore_stack::Ipv6Config;
+
 use serde::{Deserialize, Serialize};
 
 /// What the polling loop does when there is nothing to do.
@@ -122,7 +124,7 @@ impl std::str::FromStr for Cidr {
         let (address, prefix) = text.split_once('/').ok_or_else(bad)?;
         if address.contains(':') {
             return Err(format!(
-                "'{text}' is an IPv6 address: this version speaks IPv4 only"
+                "'{text}' is an IPv6 address, where one of IPv4 is wanted"
             ));
         }
         let prefix = prefix
@@ -155,6 +157,8 @@ pub struct EngineConfig {
     pub addresses: Vec<Cidr>,
     /// Router for everything that is not on a link of ours.
     pub gateway: Option<Ipv4Addr>,
+    /// IPv6, with its own addresses and router; off unless it says otherwise.
+    pub ipv6: Ipv6Config,
     /// What to do when there is nothing to do.
     pub idle: IdlePolicy,
     /// How long `adaptive` polls without finding anything before it sleeps, at most: it does so while most gaps in the work are shorter, and
@@ -186,6 +190,7 @@ impl Default for EngineConfig {
             device: Device::None,
             addresses: Vec::new(),
             gateway: None,
+            ipv6: Ipv6Config::default(),
             idle: IdlePolicy::default(),
             spin: Duration::from_micros(50),
             nap: Duration::from_micros(100),
@@ -225,7 +230,7 @@ mod tests {
             "fe80::1/64"
                 .parse::<Cidr>()
                 .unwrap_err()
-                .contains("IPv4 only")
+                .contains("one of IPv4 is wanted")
         );
     }
 }

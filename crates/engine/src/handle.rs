@@ -177,6 +177,13 @@ fn stack_config(config: &EngineConfig, nic: &AnyNic) -> Result<StackConfig, Engi
             caps.mtu
         )));
     }
+    if config.ipv6.enabled && caps.mtu < 1280 {
+        // RFC 8200 section 5.
+        return Err(EngineError::Config(format!(
+            "MTU {} is below the 1280 bytes that IPv6 needs",
+            caps.mtu
+        )));
+    }
     let bad = |cidr: &crate::Cidr| {
         EngineError::Config(format!("prefix length {} is not 0 to 32", cidr.prefix))
     };
@@ -189,6 +196,7 @@ fn stack_config(config: &EngineConfig, nic: &AnyNic) -> Result<StackConfig, Engi
         mac: caps.mac,
         addresses: addresses?,
         gateway: config.gateway,
+        ipv6: config.ipv6.clone(),
         mtu: caps.mtu,
         max_connections: config.connections,
         tcp: config.tcp.clone(),

@@ -1,6 +1,6 @@
 //! What the stack calls: as [`Host`], for what came in; as [`FrameSink`], for what goes out.
 
-use std::net::SocketAddrV4;
+use std::net::SocketAddr;
 
 use sidecore_nic::{AnyNic, Nic, TxFrame};
 use sidecore_shm::MemRef;
@@ -58,8 +58,8 @@ macro_rules! host_by_tables {
             &mut self,
             listener: User,
             conn: ConnId,
-            _local: SocketAddrV4,
-            remote: SocketAddrV4,
+            _local: SocketAddr,
+            remote: SocketAddr,
         ) -> Option<(User, u64)> {
             self.tables.incoming(listener, conn, remote)
         }
@@ -124,14 +124,14 @@ impl Host for Input<'_> {
         user: User,
         frame_offset: u32,
         len: u32,
-        from: SocketAddrV4,
-        _to: SocketAddrV4,
+        from: SocketAddr,
+        _to: SocketAddr,
     ) {
         self.tables
             .datagram(&self.frame, user, frame_offset, len, from);
     }
 
-    fn datagram_bytes(&mut self, user: User, bytes: &[u8], from: SocketAddrV4, _to: SocketAddrV4) {
+    fn datagram_bytes(&mut self, user: User, bytes: &[u8], from: SocketAddr, _to: SocketAddr) {
         self.tables
             .datagram(&Frame::Device(bytes), user, 0, bytes.len() as u32, from);
     }
@@ -143,8 +143,8 @@ impl Host for Output<'_> {
 
     fn store(&mut self, _: User, _: ConnId, _: u32, _: u32, _: u64, _: bool) {}
     fn store_bytes(&mut self, _: User, _: ConnId, _: &[u8], _: u64, _: bool) {}
-    fn datagram(&mut self, _: User, _: u32, _: u32, _: SocketAddrV4, _: SocketAddrV4) {}
-    fn datagram_bytes(&mut self, _: User, _: &[u8], _: SocketAddrV4, _: SocketAddrV4) {}
+    fn datagram(&mut self, _: User, _: u32, _: u32, _: SocketAddr, _: SocketAddr) {}
+    fn datagram_bytes(&mut self, _: User, _: &[u8], _: SocketAddr, _: SocketAddr) {}
 }
 
 impl FrameSink for Output<'_> {

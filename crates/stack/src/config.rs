@@ -9,6 +9,7 @@ use sidecore_wire::MacAddress;
 
 use crate::address::Ipv4Cidr;
 use crate::limiter::Rate;
+use crate::v6::Ipv6Config;
 
 /// What a stack is set up with. Every table has its limit here; memory for it is reserved at the start and touched when
 /// it is used.
@@ -22,7 +23,7 @@ pub struct StackConfig {
     pub gateway: Option<Ipv4Addr>,
     /// Link addresses that are known and not asked for (of the gateway, say).
     pub neighbors: Vec<(Ipv4Addr, MacAddress)>,
-    /// IP MTU of the link, in bytes.
+    /// IP MTU of the link, in bytes; IPv6 asks for 1280 at least.
     pub mtu: u16,
     /// MTU of the loopback, in bytes.
     pub loopback_mtu: u16,
@@ -56,6 +57,8 @@ pub struct StackConfig {
     pub seed: [u8; 32],
     /// Sequence ranges (out of order, and selectively acknowledged) of all connections together.
     pub ranges: usize,
+    /// IPv6; off unless it says otherwise.
+    pub ipv6: Ipv6Config,
 }
 
 impl Default for StackConfig {
@@ -86,6 +89,7 @@ impl Default for StackConfig {
             ephemeral_ports: 32768..=60999,
             seed: [0; 32],
             ranges: 65536,
+            ipv6: Ipv6Config::default(),
         }
     }
 }
@@ -157,6 +161,8 @@ pub struct SocketOptions {
     pub mss: Option<u16>,
     /// Bytes of receive buffer with which a connection begins: what its SYN advertises.
     pub receive_window: u32,
+    /// A listener at an IPv6 address takes nothing of IPv4 (IPV6_V6ONLY). Otherwise one at `::` takes both.
+    pub v6_only: bool,
 }
 
 impl Default for SocketOptions {
@@ -168,6 +174,7 @@ impl Default for SocketOptions {
             congestion: None,
             mss: None,
             receive_window: 65535,
+            v6_only: false,
         }
     }
 }

@@ -1,6 +1,6 @@
 //! All connections, in one slab.
 
-use core::net::Ipv4Addr;
+use core::net::{Ipv4Addr, SocketAddr};
 use core::ops::{Index, IndexMut};
 
 use sidecore_tcp::{Connection, Instant, RangePool};
@@ -9,6 +9,7 @@ use sidecore_wire::SeqNumber;
 use crate::flow::{FlowKey, FlowTable};
 use crate::hash::FlowHasher;
 use crate::list::{Linked, Links, List, NIL};
+use crate::v6::flow::{Flow6, FlowKey6, Flows6};
 use crate::wheel::{TimerNode, TimerWheel, Timers};
 use crate::{ConnId, DETACHED, User};
 
@@ -50,6 +51,8 @@ pub(crate) mod flag {
     pub(crate) const FINISHED: u8 = 1 << 4;
     /// In SYN-RECEIVED, and its peer has answered the SYN-ACK: it is in the listener's list of those that wait for room.
     pub(crate) const ANSWERED: u8 = 1 << 5;
+    /// Over IPv6: the addresses are in [`Flows6`](crate::v6::flow::Flows6), of the slot's key only the ports count.
+    pub(crate) const V6: u8 = 1 << 6;
 }
 
 /// A connection and what the stack knows about it. The first cache line is the stack's, the next three are the hot part
@@ -102,13 +105,29 @@ impl Slot {
 /// What a new connection is made of.
 #[derive(Debug)]
 pub(crate) struct NewConnection {
-    pub(crate) key: FlowKey,
+    pub(crate) endpoints: Endpoints,
     pub(crate) owner: Owner,
     pub(crate) user: User,
     pub(crate) irs: SeqNumber,
-    pub(crate) next_hop: Option<Ipv4Addr>,
     pub(crate) listener: u32,
     pub(crate) tcp: Connection,
+}
+
+/// Between whom a connection is, and the link's station to send to: `None` for the loopback.
+#[derive(Debug)]
+pub(crate) enum Endpoints {
+    V4(FlowKey, Option<Ipv4Addr>),
+    V6(Flow6),
+}
+
+impl Endpoints {
+    /// Local and remote address.
+    pub(crate) fn addresses(&self) -> (SocketAddr, SocketAddr) {
+        match self {
+            Self::V4(key, _) => (key.local().into(), key.remote().into()),
+            Self::V6(flow) => (flow.key.local().into(), flow.key.remote().into()),
+        }
+    }
 }
 
 /// The slab.
@@ -119,6 +138,8 @@ pub(crate) struct Connections {
     free: List<Group>,
     time_wait: List<Group>,
     flows: FlowTable,
+    /// The same for IPv6.
+    pub(crate) six: Flows6,
     wheel: TimerWheel,
     hasher: FlowHasher,
     live: usize,
@@ -175,6 +196,7 @@ impl Connections {
             free: List::new(),
             time_wait: List::new(),
             flows: FlowTable::new(limit),
+            six: Flows6::new(limit),
             wheel: TimerWheel::new(now),
             hasher,
             live: 0,
@@ -235,6 +257,22 @@ impl Connections {
         Some(found)
     }
 
+    /// As [`find_again`](Self::find_again), for IPv6.
+    #[inline]
+    pub(crate) fn find6(&mut self, key: &FlowKey6) -> Option<u32> {
+        self.six.find(key, &self.hasher)
+    }
+
+    /// A connection's addresses: local and remote.
+    pub(crate) fn addresses(&self, index: u32) -> (SocketAddr, SocketAddr) {
+        let slot = &self[index];
+        if slot.has(flag::V6) {
+            let key = &self.six.get(index).key;
+            return (key.local().into(), key.remote().into());
+        }
+        (slot.key.local().into(), slot.key.remote().into())
+    }
+
     /// Touches what a segment of this flow will need: the entry of the flow table, and of the connection that it names the
     /// lines that every segment touches. Returns that connection, for [`expect`](Self::expect): probably the flow's, if any is.
     #[inline]
@@ -274,13 +312,16 @@ impl Connections {
         if self.is_full() {
             return None;
         }
-        let flags = if new.next_hop.is_none() {
-            flag::LOOPBACK
-        } else {
-            0
+        let (key, next_hop, mut flags) = match &new.endpoints {
+            Endpoints::V4(key, hop) => (*key, hop.unwrap_or(Ipv4Addr::UNSPECIFIED), 0),
+            Endpoints::V6(flow) => (placeholder(flow), Ipv4Addr::UNSPECIFIED, flag::V6),
         };
+        if let Endpoints::V4(_, None) | Endpoints::V6(Flow6 { next_hop: None, .. }) = new.endpoints
+        {
+            flags |= flag::LOOPBACK;
+        }
         let mut slot = Slot {
-            key: new.key,
+            key,
             user: new.user,
             generation: 0,
             owner: new.owner,
@@ -290,7 +331,7 @@ impl Connections {
             timer: TimerNode::UNARMED,
             group: Links::UNLINKED,
             irs: new.irs,
-            next_hop: new.next_hop.unwrap_or(Ipv4Addr::UNSPECIFIED),
+            next_hop,
             tcp: new.tcp,
             listener: new.listener,
         };
@@ -307,7 +348,16 @@ impl Connections {
             }
         };
         self.live += 1;
-        let inserted = self.flows.insert(new.key.tag(&self.hasher), index);
+        let inserted = match new.endpoints {
+            Endpoints::V4(key, _) => self.flows.insert(key.tag(&self.hasher), index),
+            Endpoints::V6(flow) => {
+                if self.last == index {
+                    // What was found there last must not be taken for this one, which has no address of IPv4.
+                    self.last = NIL;
+                }
+                self.six.insert(index, flow, &self.hasher)
+            }
+        };
         debug_assert!(inserted, "the flow table holds as many as the slab");
         Some(index)
     }
@@ -325,9 +375,17 @@ impl Connections {
         if self[index].has(flag::FINISHED) {
             return;
         }
-        let (key, tag) = (self[index].key, self[index].key.tag(&self.hasher));
-        let removed = self.flows.remove(tag, index);
-        debug_assert!(removed, "{key:?} was not in the flow table");
+        let removed = if self[index].has(flag::V6) {
+            self.six.remove(index, &self.hasher)
+        } else {
+            let tag = self[index].key.tag(&self.hasher);
+            self.flows.remove(tag, index)
+        };
+        debug_assert!(
+            removed,
+            "{:?} was not in the flow table",
+            self.addresses(index)
+        );
         self[index].flags |= flag::FINISHED;
     }
 
@@ -393,16 +451,32 @@ impl Connections {
 
     /// Whether slab, lists and flow table agree.
     pub(crate) fn is_consistent(&self) -> bool {
-        let in_table = |(index, slot): (u32, &Slot)| self.find(&slot.key) == Some(index);
+        let in_table = |(index, slot): (u32, &Slot)| {
+            if slot.has(flag::V6) {
+                return self.six.leads_to(index, &self.hasher);
+            }
+            self.find(&slot.key) == Some(index)
+        };
         let live = self.iter().count();
         let finished = self.iter().filter(|(_, s)| s.has(flag::FINISHED)).count();
         let timed = self.iter().filter(|(_, s)| s.has(flag::TIME_WAIT)).count();
         live == self.live
             && self.slots.0.len() == live + self.free.len() as usize
-            && self.flows.len() == live - finished
+            && self.flows.len() + self.six.len() == live - finished
             && self.time_wait.len() as usize == timed
             && self
                 .iter()
                 .all(|(index, slot)| slot.has(flag::FINISHED) || in_table((index, slot)))
+    }
+}
+
+/// The key of a slot whose addresses are elsewhere: no packet of IPv4 that gets as far as a look-up finds it, as it is not in
+/// the table.
+const fn placeholder(flow: &Flow6) -> FlowKey {
+    FlowKey {
+        local_ip: Ipv4Addr::UNSPECIFIED,
+        remote_ip: Ipv4Addr::UNSPECIFIED,
+        local_port: flow.key.local_port,
+        remote_port: flow.key.remote_port,
     }
 }

@@ -5,6 +5,8 @@ use std::collections::VecDeque;
 
 use sidecore_wire::{ArpPacket, Icmpv4, MacAddress, SeqNumber, TcpFlags, TcpHeader};
 
+use crate::v6::Control6;
+
 /// Bytes of ICMP messages that may wait.
 const ARENA: usize = 128 << 10;
 
@@ -41,6 +43,8 @@ pub(crate) enum Control {
         start: u32,
         len: u32,
     },
+    /// One of IPv6.
+    Six(Control6),
 }
 
 impl Control {
@@ -59,6 +63,9 @@ impl Control {
 
     /// Whether it goes to the loopback.
     pub(crate) fn is_loopback(&self) -> bool {
+        if let Self::Six(packet) = self {
+            return packet.is_loopback();
+        }
         matches!(
             self,
             Self::Reset {
@@ -121,21 +128,35 @@ impl ControlQueue {
         message: &Icmpv4,
         data: &[u8],
     ) -> bool {
-        let start = self.arena.len();
         let len = message.len() + data.len();
+        self.push_message(
+            len,
+            |buf| message.emit(buf, data),
+            |start, len| Control::Icmp {
+                link,
+                src,
+                dst,
+                start,
+                len,
+            },
+        )
+    }
+
+    /// Adds what `packet` makes of the place of a message of `len` bytes, which `emit` writes, or drops and counts it.
+    pub(crate) fn push_message(
+        &mut self,
+        len: usize,
+        emit: impl FnOnce(&mut [u8]) -> usize,
+        packet: impl FnOnce(u32, u32) -> Control,
+    ) -> bool {
+        let start = self.arena.len();
         if self.queue.len() >= self.limit || start + len > ARENA {
             self.dropped += 1;
             return false;
         }
         self.arena.resize(start + len, 0);
-        message.emit(&mut self.arena[start..], data);
-        self.push(Control::Icmp {
-            link,
-            src,
-            dst,
-            start: start as u32,
-            len: len as u32,
-        })
+        emit(&mut self.arena[start..]);
+        self.push(packet(start as u32, len as u32))
     }
 
     /// The oldest packet.

@@ -30,19 +30,23 @@ counters! {
     ethernet_malformed,
     /// Frames dropped: to another station.
     ethernet_other_station,
-    /// Frames dropped: neither IPv4 nor ARP.
+    /// Frames dropped: neither IPv4 nor ARP; nor IPv6, where that is on.
     ethernet_other_protocol,
-    /// IPv4 packets dropped: cut short or contradictory.
+    /// IPv6 packets handled, also from the loopback.
+    ipv6_in,
+    /// IPv6 packets dropped: for their extension headers.
+    ipv6_chain_refused,
+    /// IP packets dropped: cut short or contradictory.
     ip_malformed,
     /// IPv4 packets dropped: header checksum.
     ip_bad_checksum,
-    /// IPv4 packets dropped: from an address that no single other station can have.
+    /// IP packets dropped: from an address that no single other station can have.
     ip_bad_source,
-    /// IPv4 packets dropped: to an address that is not ours.
+    /// IP packets dropped: to an address that is not ours.
     ip_other_destination,
-    /// IPv4 packets dropped: neither TCP nor UDP nor ICMP.
+    /// IP packets dropped: neither TCP nor UDP nor ICMP.
     ip_other_protocol,
-    /// IPv4 fragments handled.
+    /// IP fragments handled.
     fragments_in,
     /// Datagrams put together from fragments.
     reassembled,
@@ -156,6 +160,30 @@ counters! {
     arp_failed,
     /// Neighbours forgotten in favour of others.
     arp_evicted,
+    /// Messages of IPv6's neighbour discovery handled.
+    ndp_in,
+    /// Messages of neighbour discovery dropped: RFC 4861 forbids them.
+    ndp_malformed,
+    /// Messages of neighbour discovery sent.
+    ndp_out,
+    /// IPv6 neighbours that did not answer.
+    ndp_failed,
+    /// IPv6 neighbours forgotten in favour of others.
+    ndp_evicted,
+    /// Router advertisements listened to.
+    routers_heard,
+    /// Own IPv6 addresses taken into use.
+    addresses_assigned,
+    /// Own IPv6 addresses that another station has: not taken into use.
+    addresses_duplicate,
+    /// Advertisements in which another station claims an IPv6 address that we use.
+    addresses_contested,
+    /// Queries about groups handled.
+    mld_in,
+    /// Of these, queries that are to be ignored.
+    mld_ignored,
+    /// Reports about groups sent.
+    mld_out,
     /// Segments not sent: the neighbour cannot be reached.
     no_neighbor,
     /// Resets, ARP packets and ICMP messages dropped: too many in one turn.

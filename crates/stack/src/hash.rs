@@ -37,6 +37,20 @@ impl FlowHasher {
         v = round(round(round(v)));
         v[0] ^ v[1] ^ v[2] ^ v[3]
     }
+
+    /// The hash of two addresses and the ports, each in little-endian order: 36 bytes.
+    #[inline]
+    pub(crate) const fn hash6(&self, first: u128, second: u128, ports: u32) -> u64 {
+        let mut v = self.v;
+        v = compress(v, first as u64);
+        v = compress(v, (first >> 64) as u64);
+        v = compress(v, second as u64);
+        v = compress(v, (second >> 64) as u64);
+        v = compress(v, 36 << 56 | ports as u64);
+        v[2] ^= 0xff;
+        v = round(round(round(v)));
+        v[0] ^ v[1] ^ v[2] ^ v[3]
+    }
 }
 
 #[inline(always)]
@@ -113,6 +127,13 @@ mod tests {
             bytes[8..].copy_from_slice(&second.to_le_bytes());
             let expected = SipHasher13::new_with_keys(key[0], key[1]).hash(&bytes);
             prop_assert_eq!(FlowHasher::new(key).hash(first, second), expected);
+        }
+
+        #[test]
+        fn of_36_bytes_too(key: [u64; 2], first: u128, second: u128, ports: u32) {
+            let bytes = [&first.to_le_bytes()[..], &second.to_le_bytes(), &ports.to_le_bytes()].concat();
+            let expected = SipHasher13::new_with_keys(key[0], key[1]).hash(&bytes);
+            prop_assert_eq!(FlowHasher::new(key).hash6(first, second, ports), expected);
         }
     }
 

@@ -1,6 +1,6 @@
 //! What the stack asks of its caller, and tells it.
 
-use core::net::SocketAddrV4;
+use core::net::SocketAddr;
 
 use sidecore_tcp::{CloseReason, IcmpKind};
 
@@ -63,8 +63,8 @@ pub trait Host {
         &mut self,
         listener: User,
         conn: ConnId,
-        local: SocketAddrV4,
-        remote: SocketAddrV4,
+        local: SocketAddr,
+        remote: SocketAddr,
     ) -> Option<(User, u64)>;
 
     /// The active open is done.
@@ -82,12 +82,12 @@ pub trait Host {
         user: User,
         frame_offset: u32,
         len: u32,
-        from: SocketAddrV4,
-        to: SocketAddrV4,
+        from: SocketAddr,
+        to: SocketAddr,
     );
 
     /// As [`datagram`](Self::datagram), for one that came in IP fragments.
-    fn datagram_bytes(&mut self, user: User, bytes: &[u8], from: SocketAddrV4, to: SocketAddrV4);
+    fn datagram_bytes(&mut self, user: User, bytes: &[u8], from: SocketAddr, to: SocketAddr);
 
     /// The address of a next hop that `Stack::udp_send` had to wait for is known, or known to be unknowable: try again.
     fn datagram_ready(&mut self, user: User) {
@@ -95,7 +95,7 @@ pub trait Host {
     }
 
     /// An ICMP error came for a datagram that this UDP socket sent to `remote`.
-    fn icmp_error(&mut self, user: User, remote: SocketAddrV4, kind: IcmpKind) {
+    fn icmp_error(&mut self, user: User, remote: SocketAddr, kind: IcmpKind) {
         let _ = (user, remote, kind);
     }
 }

@@ -91,7 +91,7 @@ impl Stack {
                 let datagram = UdpHeader::parse_quoted(transport).ok()?;
                 let user = self.udp.user_at(header.src, datagram.src_port)?;
                 let remote = SocketAddrV4::new(header.dst, datagram.dst_port);
-                host.icmp_error(user, remote, kind);
+                host.icmp_error(user, remote.into(), kind);
             }
             _ => return None,
         }

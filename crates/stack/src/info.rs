@@ -1,6 +1,6 @@
 //! What there is, for people to look at.
 
-use core::net::SocketAddrV4;
+use core::net::SocketAddr;
 
 use sidecore_tcp::{Info, Instant};
 
@@ -17,9 +17,9 @@ pub struct ConnectionInfo {
     /// To whom it belongs; [`DETACHED`](crate::DETACHED) if to the stack or (in SYN-RECEIVED) to a listener.
     pub user: User,
     /// Our address.
-    pub local: SocketAddrV4,
+    pub local: SocketAddr,
     /// The peer's.
-    pub remote: SocketAddrV4,
+    pub remote: SocketAddr,
     /// What TCP says, its state included.
     pub tcp: Info,
 }
@@ -32,7 +32,7 @@ pub struct ListenerInfo {
     /// To whom it belongs.
     pub user: User,
     /// Where it listens.
-    pub local: SocketAddrV4,
+    pub local: SocketAddr,
     /// Connections in SYN-RECEIVED.
     pub syn_queue: u32,
 }
@@ -45,7 +45,7 @@ pub struct UdpInfo {
     /// To whom it belongs.
     pub user: User,
     /// Where it is bound.
-    pub local: SocketAddrV4,
+    pub local: SocketAddr,
 }
 
 impl Stack {
@@ -56,12 +56,15 @@ impl Stack {
 
     /// All connections, in any state.
     pub fn connections(&self) -> impl Iterator<Item = ConnectionInfo> + '_ {
-        self.connections.iter().map(|(index, slot)| ConnectionInfo {
-            id: self.connections.id(index),
-            user: slot.user,
-            local: slot.key.local(),
-            remote: slot.key.remote(),
-            tcp: slot.tcp.info(),
+        self.connections.iter().map(|(index, slot)| {
+            let (local, remote) = self.connections.addresses(index);
+            ConnectionInfo {
+                id: self.connections.id(index),
+                user: slot.user,
+                local,
+                remote,
+                tcp: slot.tcp.info(),
+            }
         })
     }
 
@@ -119,6 +122,7 @@ impl Stack {
         let others = [
             self.neighbors.next_timeout(),
             self.reassembly.next_timeout(),
+            Some(self.six.next).filter(|next| *next < Instant::NEVER),
         ];
         let others = others.into_iter().flatten();
         others.chain(self.connections.next_timer()).min()

@@ -1,4 +1,4 @@
-//! ARP, IPv4, ICMP, UDP, flow table, listeners and timers around [`sidecore_tcp`]: frames in, frames and events out.
+//! ARP, IPv4, IPv6, ICMP, UDP, flow table, listeners and timers around [`sidecore_tcp`]: frames in, frames and events out.
 //!
 //! A [`Stack`] never blocks, reads no clock, knows nothing of shared memory, and touches no payload byte but to verify a
 //! checksum that no device has verified. One belongs to each engine thread. Its caller, the [`Host`], stores what is
@@ -23,6 +23,7 @@
 //! | `output`, `frame`, `control` | what goes out |
 //! | `connections`, `flow`, `wheel`, `list` | the slab, the flow table, timers, intrusive lists |
 //! | `arp`, `icmp`, `reassembly` | the neighbour cache, ICMP, fragments |
+//! | `v6` | all that IPv6 does differently |
 //!
 //! Whatever comes from the network is hostile: no input panics, every table has a limit, and what does not fit is
 //! counted in [`Counters`]. Nothing is allocated per packet.
@@ -56,6 +57,7 @@ mod socket;
 mod stack;
 mod timers;
 mod udp;
+mod v6;
 mod wheel;
 
 pub use address::{CidrParseError, Ipv4Cidr};
@@ -70,3 +72,4 @@ pub use input::{FlowHint, FrameMeta, RxChecksum};
 pub use limiter::Rate;
 pub use sink::{FrameSink, SinkCaps, TxOffload, TxPayload};
 pub use stack::Stack;
+pub use v6::{InterfaceId, Ipv6Cidr, Ipv6Config, NeighborConfig};

@@ -1,30 +1,33 @@
 //! Listening sockets, and connections whose handshake is not complete.
 
-use core::net::SocketAddrV4;
+use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
 
 use sidecore_tcp::{Config, Connection, Instant, initial_sequence_number, timestamp_offset};
 use sidecore_wire::TcpHeader;
 
 use crate::address::Route;
 use crate::config::SocketOptions;
-use crate::connections::{Group, NewConnection, Owner, flag};
+use crate::connections::{Endpoints, Group, NewConnection, Owner, flag};
 use crate::error::StackError;
 use crate::flow::FlowKey;
 use crate::host::Host;
 use crate::input::Packet;
 use crate::list::{List, NIL};
-use crate::ports::PortTable;
+use crate::ports::{EphemeralPorts, PortTable};
 use crate::stack::Stack;
+use crate::v6::flow::Flow6;
 use crate::{DETACHED, ListenerId, User};
 
 /// Bytes of an IPv4 header and a TCP header without options: what the MTU is above the MSS (RFC 6691).
 const HEADERS: u16 = 40;
+/// The same of IPv6 (RFC 8200 section 8.3).
+const HEADERS_V6: u16 = 60;
 
 /// One listening socket.
 #[derive(Debug)]
 pub(crate) struct Listener {
     generation: u32,
-    pub(crate) local: SocketAddrV4,
+    pub(crate) local: SocketAddr,
     pub(crate) user: User,
     options: SocketOptions,
     backlog: u32,
@@ -56,6 +59,7 @@ impl Listener {
 pub(crate) struct Listeners {
     slots: Vec<Listener>,
     pub(crate) ports: PortTable,
+    pub(crate) ports6: PortTable<Ipv6Addr>,
     limit: usize,
     live: usize,
     /// Connections in SYN-RECEIVED, of all listeners.
@@ -67,6 +71,7 @@ impl Listeners {
         Self {
             slots: Vec::new(),
             ports: PortTable::default(),
+            ports6: PortTable::default(),
             limit: limit.min(NIL as usize),
             live: 0,
             embryonic: 0,
@@ -102,42 +107,92 @@ impl Listeners {
         };
         self.live += 1;
         let listener = &self.slots[index];
-        self.ports.insert(listener.local, index as u32);
+        let port = listener.local.port();
+        match reach(listener.local.ip(), listener.options.v6_only) {
+            Reach::V4(ip) => self.ports.insert(ip, port, index as u32),
+            Reach::V6(ip) => self.ports6.insert(ip, port, index as u32),
+            Reach::Both => {
+                self.ports.insert(Ipv4Addr::UNSPECIFIED, port, index as u32);
+                self.ports6
+                    .insert(Ipv6Addr::UNSPECIFIED, port, index as u32);
+            }
+        }
         Ok(ListenerId::new(index as u32, listener.generation))
+    }
+
+    /// Whether somebody listens there.
+    pub(crate) fn is_bound(&self, local: SocketAddr) -> bool {
+        match local.ip() {
+            IpAddr::V4(ip) => self.ports.find(ip, local.port()).is_some(),
+            IpAddr::V6(ip) => self.ports6.find(ip, local.port()).is_some(),
+        }
     }
 }
 
+/// What a bound socket is reached by.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Reach {
+    V4(Ipv4Addr),
+    V6(Ipv6Addr),
+    /// All addresses of both.
+    Both,
+}
+
+/// What a socket that is bound to this address is reached by (RFC 3493 sections 3.7 and 5.3).
+pub(crate) const fn reach(ip: IpAddr, v6_only: bool) -> Reach {
+    match ip {
+        IpAddr::V4(ip) => Reach::V4(ip),
+        IpAddr::V6(ip) if ip.is_unspecified() && !v6_only => Reach::Both,
+        IpAddr::V6(ip) => Reach::V6(ip),
+    }
+}
+
+/// The port for a socket: the one that is asked for, or one of the stack's choice.
+pub(crate) fn choose_port(
+    ports: (&PortTable, &PortTable<Ipv6Addr>),
+    ephemeral: &mut EphemeralPorts,
+    reach: Reach,
+    asked: u16,
+) -> Result<u16, StackError> {
+    let any = Ipv4Addr::UNSPECIFIED;
+    let taken = |port: u16| match reach {
+        Reach::V4(ip) => ports.0.conflicts(ip, port),
+        Reach::V6(ip) => ports.1.conflicts(ip, port),
+        Reach::Both => {
+            ports.0.conflicts(any, port) || ports.1.conflicts(Ipv6Addr::UNSPECIFIED, port)
+        }
+    };
+    let free = |port| !taken(port);
+    let port = match (asked, reach) {
+        (0, Reach::V4(ip)) => ephemeral.choose(ip, SocketAddrV4::new(ip, 0), free),
+        (0, Reach::V6(ip)) => ephemeral.choose6(ip, SocketAddrV6::new(ip, 0, 0, 0), free),
+        (0, Reach::Both) => ephemeral.choose(any, SocketAddrV4::new(any, 0), free),
+        (port, _) => free(port).then_some(port),
+    };
+    port.ok_or(StackError::AddressInUse)
+}
+
 impl Stack {
-    /// Listens at `local`; 0.0.0.0 stands for all addresses, port 0 for one that the stack chooses (see
+    /// Listens at `local`; 0.0.0.0 stands for all addresses of IPv4, `::` for all of IPv6, and of IPv4 too unless the options
+    /// say [`v6_only`](SocketOptions::v6_only); an IPv4-mapped address is one of IPv4. Port 0 stands for one that the stack chooses (see
     /// [`listener_local`](Self::listener_local)). Up to `backlog` handshakes may be incomplete at a time.
     ///
     /// # Errors
     /// [`StackError::AddressInUse`], [`StackError::AddressNotAvailable`], [`StackError::Full`].
     pub fn listen(
         &mut self,
-        local: SocketAddrV4,
+        local: impl Into<SocketAddr>,
         options: &SocketOptions,
         backlog: u32,
         user: User,
     ) -> Result<ListenerId, StackError> {
-        let ip = *local.ip();
-        if !ip.is_unspecified() && !self.addresses.is_local(ip) {
-            return Err(StackError::AddressNotAvailable);
-        }
-        let ports = &self.listeners.ports;
-        let port = match local.port() {
-            0 => {
-                let nobody = SocketAddrV4::new(ip, 0);
-                let free = |port| !ports.conflicts(ip, port);
-                let port = self.ephemeral.choose(ip, nobody, free);
-                port.ok_or(StackError::AddressInUse)?
-            }
-            port if ports.conflicts(ip, port) => return Err(StackError::AddressInUse),
-            port => port,
-        };
+        let local = self.bindable(local.into())?;
+        let ports = (&self.listeners.ports, &self.listeners.ports6);
+        let reach = reach(local.ip(), options.v6_only);
+        let port = choose_port(ports, &mut self.ephemeral, reach, local.port())?;
         self.listeners.insert(Listener {
             generation: 0,
-            local: SocketAddrV4::new(ip, port),
+            local: SocketAddr::new(local.ip(), port),
             user,
             options: options.clone(),
             backlog: backlog.max(1),
@@ -147,8 +202,23 @@ impl Stack {
         })
     }
 
+    /// An address that a socket may be bound to, in its own family.
+    pub(crate) fn bindable(&self, local: SocketAddr) -> Result<SocketAddr, StackError> {
+        let ip = local.ip().to_canonical();
+        let ours = match ip {
+            IpAddr::V4(ip) => ip.is_unspecified() || self.addresses.is_local(ip),
+            IpAddr::V6(_) if !self.six.enabled() => false,
+            IpAddr::V6(ip) => ip.is_unspecified() || self.six.addresses.may_bind(ip),
+        };
+        if ours {
+            Ok(SocketAddr::new(ip, local.port()))
+        } else {
+            Err(StackError::AddressNotAvailable)
+        }
+    }
+
     /// Where a listening socket listens.
-    pub fn listener_local(&self, id: ListenerId) -> Option<SocketAddrV4> {
+    pub fn listener_local(&self, id: ListenerId) -> Option<SocketAddr> {
         self.listeners.get(id).map(|listener| listener.local)
     }
 
@@ -172,6 +242,7 @@ impl Stack {
         self.listeners.slots[at as usize].live = false;
         self.listeners.live -= 1;
         self.listeners.ports.remove(at);
+        self.listeners.ports6.remove(at);
         true
     }
 
@@ -231,6 +302,29 @@ impl Stack {
         let Some(at) = self.listeners.ports.find(packet.dst, header.dst_port) else {
             return false;
         };
+        let local = SocketAddrV4::new(packet.dst, header.dst_port);
+        let remote = SocketAddrV4::new(packet.src, header.src_port);
+        let next_hop = match self.addresses.route(packet.src) {
+            Some(Route::Local) => None,
+            Some(Route::Link(next_hop)) => Some(next_hop),
+            Some(Route::Broadcast) | None => {
+                self.counters.syn_dropped += 1;
+                return true;
+            }
+        };
+        let endpoints = Endpoints::V4(FlowKey::new(local, remote), next_hop);
+        self.open_passive(now, header, at, endpoints, host)
+    }
+
+    /// Opens a connection of the listener at `at` for a SYN, if it may. True: the SYN is somebody's in any case.
+    pub(crate) fn open_passive<H: Host>(
+        &mut self,
+        now: Instant,
+        header: &TcpHeader,
+        at: u32,
+        endpoints: Endpoints,
+        host: &mut H,
+    ) -> bool {
         if header.src_port == 0 {
             self.counters.syn_dropped += 1;
             return true;
@@ -243,27 +337,21 @@ impl Stack {
         if !self.make_syn_room(at) {
             return true;
         }
-        let local = SocketAddrV4::new(packet.dst, header.dst_port);
-        let remote = SocketAddrV4::new(packet.src, header.src_port);
-        let next_hop = match self.addresses.route(packet.src) {
-            Some(Route::Local) => None,
-            Some(Route::Link(next_hop)) => Some(next_hop),
-            Some(Route::Broadcast) | None => {
-                self.counters.syn_dropped += 1;
-                return true;
-            }
-        };
+        let (local, remote) = endpoints.addresses();
+        let loopback = matches!(
+            endpoints,
+            Endpoints::V4(_, None) | Endpoints::V6(Flow6 { next_hop: None, .. })
+        );
         let options = self.listeners.slots[at as usize].options.clone();
-        let config = self.tcp_config(&options, local, remote, next_hop.is_none());
+        let config = self.tcp_config(&options, local, remote, loopback);
         let iss = initial_sequence_number(&self.keys.sequence, now, local, remote);
         let mut tcp = Connection::accept(now, &config, iss, header);
         tcp.set_receive_limit(u64::from(options.receive_window));
         let inserted = self.connections.insert(NewConnection {
-            key: FlowKey::new(local, remote),
+            endpoints,
             owner: Owner::Listener,
             user: DETACHED,
             irs: header.seq,
-            next_hop,
             listener: at,
             tcp,
         });
@@ -303,17 +391,22 @@ impl Stack {
     pub(crate) fn tcp_config(
         &self,
         options: &SocketOptions,
-        local: SocketAddrV4,
-        remote: SocketAddrV4,
+        local: SocketAddr,
+        remote: SocketAddr,
         loopback: bool,
     ) -> Config {
+        let (link_mtu, headers) = if remote.is_ipv6() {
+            (self.six.mtu, HEADERS_V6)
+        } else {
+            (self.config.mtu, HEADERS)
+        };
         let mtu = if loopback {
             self.config.loopback_mtu
         } else {
-            self.config.mtu
+            link_mtu
         };
         let mut config = self.config.tcp.clone();
-        let largest = mtu.saturating_sub(HEADERS);
+        let largest = mtu.saturating_sub(headers);
         config.mss = options.mss.unwrap_or(largest).min(largest);
         config.timestamp_offset = timestamp_offset(&self.keys.sequence, local, remote);
         config.no_delay = options.no_delay.unwrap_or(config.no_delay);

@@ -17,14 +17,14 @@ use crate::sink::{FrameSink, SinkCaps, TxOffload, TxPayload};
 use crate::stack::Stack;
 
 /// Frames that one connection may send before the next one's turn comes.
-const QUANTUM: usize = 4;
+pub(crate) const QUANTUM: usize = 4;
 
 /// IP packets are at most this long, and so are super-segments; with all options.
 const MAX_SUPER_SEGMENT: u32 = u16::MAX as u32 - 20 - 60;
 
 /// What a connection did when its turn came.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Visit {
+pub(crate) enum Visit {
     /// It has sent all that it may for now.
     Done,
     /// Others first.
@@ -105,8 +105,14 @@ impl Stack {
             let Some(index) = queue.pop_front(self.connections.slots()) else {
                 break;
             };
-            self.connections[index].flags &= !flag::QUEUED;
-            match self.visit(now, index, loopback, &limits, out, left) {
+            let slot = &mut self.connections[index];
+            slot.flags &= !flag::QUEUED;
+            let visit = if slot.has(flag::V6) {
+                self.visit6(now, index, loopback, &limits, out, left)
+            } else {
+                self.visit(now, index, loopback, &limits, out, left)
+            };
+            match visit {
                 Visit::Done => self.settle(index, out),
                 Visit::Waits => self.connections.arm(index),
                 Visit::QuantumUsed | Visit::NoRoom => self.touch(index),
@@ -188,7 +194,7 @@ impl Stack {
 
     /// The neighbour does not answer: what the connection sends is lost, so that its own timers decide how long it lasts.
     #[cold]
-    fn discard<O: Host>(&mut self, now: Instant, index: u32, out: &mut O) -> Visit {
+    pub(crate) fn discard<O: Host>(&mut self, now: Instant, index: u32, out: &mut O) -> Visit {
         let slot = &mut self.connections[index];
         if slot.tcp.state() == State::SynSent && slot.owner == Owner::Host {
             slot.tcp.abort(now);
@@ -292,6 +298,7 @@ impl Stack {
                         return;
                     }
                 }
+                Control::Six(packet) => self.send_control6(packet, out, left),
             }
             self.counters.loopback_out += u64::from(packet.is_loopback());
             self.control.pop();

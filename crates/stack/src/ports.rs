@@ -1,25 +1,54 @@
 //! Which local ports are bound, and which a socket gets that names none.
 
-use core::net::{Ipv4Addr, SocketAddrV4};
+use core::net::{Ipv4Addr, Ipv6Addr, SocketAddrV4, SocketAddrV6};
 use core::ops::RangeInclusive;
 
 use crate::hash::FlowHasher;
 
-/// Bound local addresses, sorted by port. An address of 0.0.0.0 stands for all, and takes the port for all.
-#[derive(Debug, Default)]
-pub(crate) struct PortTable {
-    entries: Vec<Entry>,
+/// An address to be bound to.
+pub(crate) trait Bindable: Copy + Eq {
+    /// Whether it stands for all.
+    fn is_any(self) -> bool;
+}
+
+impl Bindable for Ipv4Addr {
+    #[inline]
+    fn is_any(self) -> bool {
+        self.is_unspecified()
+    }
+}
+
+impl Bindable for Ipv6Addr {
+    #[inline]
+    fn is_any(self) -> bool {
+        self.is_unspecified()
+    }
+}
+
+/// Bound local addresses of one version of IP, sorted by port. An address of 0.0.0.0 or :: stands for all, and takes the
+/// port for all.
+#[derive(Debug)]
+pub(crate) struct PortTable<A = Ipv4Addr> {
+    entries: Vec<Entry<A>>,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Entry {
+struct Entry<A> {
     port: u16,
-    address: Ipv4Addr,
+    address: A,
     index: u32,
 }
 
-impl PortTable {
-    fn of_port(&self, port: u16) -> &[Entry] {
+impl<A> Default for PortTable<A> {
+    fn default() -> Self {
+        Self {
+            entries: Vec::new(),
+        }
+    }
+}
+
+impl<A: Bindable> PortTable<A> {
+    fn of_port(&self, port: u16) -> &[Entry<A>] {
         let start = self.entries.partition_point(|entry| entry.port < port);
         let behind = &self.entries[start..];
         let len = behind
@@ -30,24 +59,24 @@ impl PortTable {
     }
 
     /// Who is bound to this address and port.
-    pub(crate) fn find(&self, address: Ipv4Addr, port: u16) -> Option<u32> {
-        let matches = |entry: &&Entry| entry.address.is_unspecified() || entry.address == address;
+    pub(crate) fn find(&self, address: A, port: u16) -> Option<u32> {
+        let matches = |entry: &&Entry<A>| entry.address.is_any() || entry.address == address;
         let entry = self.of_port(port).iter().find(matches)?;
         Some(entry.index)
     }
 
     /// Whether binding to this would meet another.
-    pub(crate) fn conflicts(&self, address: Ipv4Addr, port: u16) -> bool {
-        let any = address.is_unspecified();
+    pub(crate) fn conflicts(&self, address: A, port: u16) -> bool {
+        let any = address.is_any();
         any && !self.of_port(port).is_empty() || self.find(address, port).is_some()
     }
 
     /// Binds what does not conflict.
-    pub(crate) fn insert(&mut self, local: SocketAddrV4, index: u32) {
-        let at = self.entries.partition_point(|e| e.port < local.port());
+    pub(crate) fn insert(&mut self, address: A, port: u16, index: u32) {
+        let at = self.entries.partition_point(|e| e.port < port);
         let entry = Entry {
-            port: local.port(),
-            address: *local.ip(),
+            port,
+            address,
             index,
         };
         self.entries.insert(at, entry);
@@ -83,15 +112,31 @@ impl EphemeralPorts {
         &mut self,
         local: Ipv4Addr,
         remote: SocketAddrV4,
-        mut is_free: impl FnMut(u16) -> bool,
+        is_free: impl FnMut(u16) -> bool,
     ) -> Option<u16> {
+        let addresses = u64::from(local.to_bits()) << 32 | u64::from(remote.ip().to_bits());
+        let offset = self.hasher.hash(addresses, u32::from(remote.port())) as u32;
+        self.first_from(offset, is_free)
+    }
+
+    /// The same for IPv6.
+    pub(crate) fn choose6(
+        &mut self,
+        local: Ipv6Addr,
+        remote: SocketAddrV6,
+        is_free: impl FnMut(u16) -> bool,
+    ) -> Option<u16> {
+        let (from, to) = (local.to_bits(), remote.ip().to_bits());
+        let offset = self.hasher.hash6(from, to, u32::from(remote.port())) as u32;
+        self.first_from(offset, is_free)
+    }
+
+    fn first_from(&mut self, offset: u32, mut is_free: impl FnMut(u16) -> bool) -> Option<u16> {
         let count = u32::from(*self.range.end()) + 1;
         let count = count.checked_sub(u32::from(*self.range.start()))?;
         if count == 0 {
             return None;
         }
-        let addresses = u64::from(local.to_bits()) << 32 | u64::from(remote.ip().to_bits());
-        let offset = self.hasher.hash(addresses, u32::from(remote.port())) as u32;
         for _ in 0..count {
             let at = offset.wrapping_add(self.next) % count;
             self.next = self.next.wrapping_add(1);
@@ -115,9 +160,9 @@ mod tests {
     #[test]
     fn all_and_one_address() {
         let mut table = PortTable::default();
-        table.insert(SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 80), 0);
-        table.insert(SocketAddrV4::new(A, 443), 1);
-        table.insert(SocketAddrV4::new(B, 443), 2);
+        table.insert(Ipv4Addr::UNSPECIFIED, 80, 0);
+        table.insert(A, 443, 1);
+        table.insert(B, 443, 2);
         assert_eq!(table.find(A, 80), Some(0));
         assert_eq!(table.find(A, 443), Some(1));
         assert_eq!(table.find(B, 443), Some(2));

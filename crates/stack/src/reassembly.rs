@@ -1,4 +1,5 @@
-//! Reassembly of IP fragments (RFC 791 section 3.2, RFC 1122 section 3.3.2; overlaps as in RFC 5722).
+//! Reassembly of IP fragments (RFC 791 section 3.2, RFC 1122 section 3.3.2, RFC 8200 section 4.5; overlaps as in RFC
+//! 5722). What belongs together, `K` says: a key for each version of IP.
 //!
 //! A fixed number of buffers of the largest datagram's size, each with a bitmap of the 8-byte blocks that are there. What
 //! hostile fragments can do is to push out other incomplete datagrams, and no more.
@@ -18,18 +19,43 @@ const MAX_PAYLOAD: usize = u16::MAX as usize - 20;
 const BLOCKS: usize = MAX_PAYLOAD.div_ceil(BLOCK);
 const WORDS: usize = BLOCKS.div_ceil(64);
 
-/// Which datagram a fragment belongs to (RFC 791: source, destination, protocol, identification).
+/// Which datagram of IPv4 a fragment belongs to (RFC 791: source, destination, protocol, identification).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-struct Key {
+pub(crate) struct Key4 {
     src: Ipv4Addr,
     dst: Ipv4Addr,
     protocol: u8,
     ident: u16,
 }
 
+impl Key4 {
+    /// That of a fragment with this header.
+    pub(crate) const fn of(header: &Ipv4Header) -> Self {
+        Self {
+            src: header.src,
+            dst: header.dst,
+            protocol: header.protocol,
+            ident: header.ident,
+        }
+    }
+}
+
+/// Where a fragment belongs in its datagram.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Part {
+    /// In bytes, a multiple of 8.
+    pub(crate) offset: usize,
+    /// It is not the last one.
+    pub(crate) more: bool,
+    /// What the datagram carries: that of the first fragment counts (RFC 8200 section 4.5).
+    pub(crate) protocol: u8,
+}
+
 #[derive(Debug)]
-struct Partial {
-    key: Key,
+struct Partial<K> {
+    /// `None` until it is used for the first time.
+    key: Option<K>,
+    protocol: u8,
     /// Not in use: never.
     deadline: Instant,
     in_use: bool,
@@ -55,8 +81,8 @@ pub(crate) enum Progress {
 }
 
 #[derive(Debug)]
-pub(crate) struct Reassembly {
-    partials: Vec<Partial>,
+pub(crate) struct Reassembly<K> {
+    partials: Vec<Partial<K>>,
     config: ReassemblyConfig,
     /// How many of them are in use.
     in_use: usize,
@@ -64,7 +90,7 @@ pub(crate) struct Reassembly {
     pub(crate) evicted: u64,
 }
 
-impl Reassembly {
+impl<K: Copy + Eq> Reassembly<K> {
     pub(crate) fn new(config: ReassemblyConfig) -> Self {
         Self {
             partials: Vec::with_capacity(config.datagrams),
@@ -75,22 +101,19 @@ impl Reassembly {
     }
 
     /// A fragment came.
-    pub(crate) fn add(&mut self, now: Instant, header: &Ipv4Header, payload: &[u8]) -> Progress {
-        let start = usize::from(header.fragment_offset);
+    pub(crate) fn add(&mut self, now: Instant, key: K, part: &Part, payload: &[u8]) -> Progress {
+        let start = part.offset;
         let end = start + payload.len();
-        let ragged = header.more_fragments && !payload.len().is_multiple_of(BLOCK);
+        let ragged = part.more && !payload.len().is_multiple_of(BLOCK);
         if ragged || payload.is_empty() || end > MAX_PAYLOAD || self.config.datagrams == 0 {
             return Progress::Malformed;
         }
-        let key = Key {
-            src: header.src,
-            dst: header.dst,
-            protocol: header.protocol,
-            ident: header.ident,
-        };
         let buffer = self.buffer_for(now, key);
         let partial = &mut self.partials[buffer];
-        match partial.add(start..end, payload, !header.more_fragments) {
+        if start == 0 {
+            partial.protocol = part.protocol;
+        }
+        match partial.add(start..end, payload, !part.more) {
             Ok(()) if partial.total == Some(partial.received) => Progress::Complete(buffer),
             Ok(()) => Progress::Incomplete,
             Err(Contradiction) => {
@@ -99,6 +122,11 @@ impl Reassembly {
                 Progress::Malformed
             }
         }
+    }
+
+    /// What a complete datagram carries.
+    pub(crate) fn protocol(&self, buffer: usize) -> u8 {
+        self.partials[buffer].protocol
     }
 
     /// Takes a complete datagram's payload out; [`give_back`](Self::give_back) the buffer afterwards.
@@ -144,8 +172,8 @@ impl Reassembly {
     }
 
     /// The buffer of this datagram: the one it has, a free one, a new one, or that of the oldest.
-    fn buffer_for(&mut self, now: Instant, key: Key) -> usize {
-        let has = |p: &Partial| p.in_use && p.key == key && p.deadline > now;
+    fn buffer_for(&mut self, now: Instant, key: K) -> usize {
+        let has = |p: &Partial<K>| p.in_use && p.key == Some(key) && p.deadline > now;
         if let Some(buffer) = self.partials.iter().position(has) {
             return buffer;
         }
@@ -174,15 +202,11 @@ impl Reassembly {
 #[derive(Debug)]
 struct Contradiction;
 
-impl Partial {
+impl<K> Partial<K> {
     fn new() -> Self {
         Self {
-            key: Key {
-                src: Ipv4Addr::UNSPECIFIED,
-                dst: Ipv4Addr::UNSPECIFIED,
-                protocol: 0,
-                ident: 0,
-            },
+            key: None,
+            protocol: 0,
             deadline: Instant::NEVER,
             in_use: false,
             received: 0,
@@ -193,8 +217,8 @@ impl Partial {
         }
     }
 
-    fn begin(&mut self, key: Key, deadline: Instant) {
-        self.key = key;
+    fn begin(&mut self, key: K, deadline: Instant) {
+        self.key = Some(key);
         self.deadline = deadline;
         self.in_use = true;
         self.received = 0;

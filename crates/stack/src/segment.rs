@@ -14,15 +14,15 @@ use crate::stack::Stack;
 
 /// Where a segment's payload is.
 #[derive(Clone, Copy)]
-struct Payload<'a> {
+pub(crate) struct Payload<'a> {
     place: Place,
     bytes: &'a [u8],
-    len: u32,
+    pub(crate) len: u32,
 }
 
 impl<'a> Payload<'a> {
     #[inline]
-    fn new(transport: Transport<'a>, data_offset: usize) -> Self {
+    pub(crate) fn new(transport: Transport<'a>, data_offset: usize) -> Self {
         Self {
             place: match transport.place {
                 Place::Frame(start) => Place::Frame(start + data_offset as u32),
@@ -36,7 +36,7 @@ impl<'a> Payload<'a> {
 
 /// What is left to be done for a segment.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Verdict {
+pub(crate) enum Verdict {
     Done,
     /// Its connection has given way to the new one that it asks for.
     Reincarnation,
@@ -118,7 +118,7 @@ impl Stack {
     }
 
     #[inline]
-    fn segment_arrives<H: Host>(
+    pub(crate) fn segment_arrives<H: Host>(
         &mut self,
         now: Instant,
         index: u32,
@@ -254,7 +254,7 @@ impl Stack {
             }
             return true;
         }
-        let (local, remote) = (slot.key.local(), slot.key.remote());
+        let (local, remote) = self.connections.addresses(index);
         let listener = self.leave_listener(index);
         let accepted = listener.and_then(|user| host.incoming(user, id, local, remote));
         let slot = &mut self.connections[index];
@@ -303,9 +303,8 @@ impl Stack {
 
     /// A new SYN came for a connection in TIME-WAIT, which gives way if somebody listens there.
     fn give_way(&mut self, index: u32) -> Verdict {
-        let key = self.connections[index].key;
-        let listener = self.listeners.ports.find(key.local_ip, key.local_port);
-        if listener.is_none() {
+        let (local, _) = self.connections.addresses(index);
+        if !self.listeners.is_bound(local) {
             self.counters.tcp_dropped_suspicious += 1;
             return Verdict::Done;
         }

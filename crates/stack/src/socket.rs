@@ -1,6 +1,6 @@
 //! What the caller asks of TCP connections.
 
-use core::net::{Ipv4Addr, SocketAddrV4};
+use core::net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
 use core::time::Duration;
 
 use sidecore_tcp::{Connection, Instant, State, initial_sequence_number};
@@ -8,7 +8,7 @@ use sidecore_wire::SeqNumber;
 
 use crate::address::Route;
 use crate::config::{SocketOption, SocketOptions};
-use crate::connections::{NewConnection, Owner, flag};
+use crate::connections::{Endpoints, NewConnection, Owner, flag};
 use crate::error::StackError;
 use crate::flow::FlowKey;
 use crate::list::NIL;
@@ -18,7 +18,7 @@ use crate::{ConnId, User};
 impl Stack {
     /// Opens a connection to `remote`; [`connected`](crate::Host::connected) or [`closed`](crate::Host::closed) follows.
     ///
-    /// `local` may leave address (0.0.0.0) and port (0) open; `None` leaves both. The port is then chosen as in RFC 6056
+    /// `local` may leave address (0.0.0.0, or `::` for IPv6) and port (0) open, and is of the family of `remote`; `None` leaves both. The port is then chosen as in RFC 6056
     /// section 3.3.3. Until more is granted by [`set_receive_limit`](Self::set_receive_limit), there are
     /// [`SocketOptions::receive_window`] bytes of receive buffer.
     ///
@@ -26,6 +26,42 @@ impl Stack {
     /// [`StackError::InvalidAddress`], [`StackError::AddressNotAvailable`], [`StackError::Unreachable`],
     /// [`StackError::AddressInUse`] (also if no ephemeral port is free), [`StackError::Full`].
     pub fn connect(
+        &mut self,
+        now: Instant,
+        local: Option<SocketAddr>,
+        remote: impl Into<SocketAddr>,
+        options: &SocketOptions,
+        user: User,
+    ) -> Result<ConnId, StackError> {
+        let remote = remote.into();
+        let (ip, port) = (remote.ip().to_canonical(), remote.port());
+        let local = local.map(|local| (local.ip().to_canonical(), local.port()));
+        match ip {
+            IpAddr::V4(ip) => {
+                let local = match local {
+                    None => None,
+                    Some((IpAddr::V4(ip), port)) => Some(SocketAddrV4::new(ip, port)),
+                    // A socket that was bound to :: goes both ways, as with Linux.
+                    Some((IpAddr::V6(ip), port)) if ip.is_unspecified() => {
+                        Some(SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, port))
+                    }
+                    Some(_) => return Err(StackError::InvalidAddress),
+                };
+                self.connect4(now, local, SocketAddrV4::new(ip, port), options, user)
+            }
+            IpAddr::V6(ip) => {
+                let local = match local {
+                    None => None,
+                    Some((IpAddr::V6(ip), port)) => Some(SocketAddrV6::new(ip, port, 0, 0)),
+                    Some(_) => return Err(StackError::InvalidAddress),
+                };
+                let remote = SocketAddrV6::new(ip, port, 0, 0);
+                self.connect6(now, local, remote, options, user)
+            }
+        }
+    }
+
+    fn connect4(
         &mut self,
         now: Instant,
         local: Option<SocketAddrV4>,
@@ -52,16 +88,15 @@ impl Stack {
         if !self.make_room() {
             return Err(StackError::Full);
         }
-        let config = self.tcp_config(options, local, remote, next_hop.is_none());
+        let config = self.tcp_config(options, local.into(), remote.into(), next_hop.is_none());
         let iss = initial_sequence_number(&self.keys.sequence, now, local, remote);
         let mut tcp = Connection::connect(now, &config, iss);
         tcp.set_receive_limit(u64::from(options.receive_window));
         let inserted = self.connections.insert(NewConnection {
-            key: FlowKey::new(local, remote),
+            endpoints: Endpoints::V4(FlowKey::new(local, remote), next_hop),
             owner: Owner::Host,
             user,
             irs: SeqNumber(0),
-            next_hop,
             listener: NIL,
             tcp,
         });
@@ -142,9 +177,8 @@ impl Stack {
     }
 
     /// A connection's local and remote address; `None` if the id is stale.
-    pub fn addresses(&self, id: ConnId) -> Option<(SocketAddrV4, SocketAddrV4)> {
-        let slot = &self.connections[self.connections.resolve(id)?];
-        Some((slot.key.local(), slot.key.remote()))
+    pub fn addresses(&self, id: ConnId) -> Option<(SocketAddr, SocketAddr)> {
+        Some(self.connections.addresses(self.connections.resolve(id)?))
     }
 
     /// To whom a connection belongs; `None` if the id is stale.

@@ -13,8 +13,9 @@ use crate::limiter::Limiter;
 use crate::list::List;
 use crate::listen::Listeners;
 use crate::ports::EphemeralPorts;
-use crate::reassembly::Reassembly;
+use crate::reassembly::{Key4, Reassembly};
 use crate::udp::UdpSockets;
+use crate::v6::Six;
 
 /// The network stack of one engine thread. See the crate's documentation for the order of calls.
 #[derive(Debug)]
@@ -31,7 +32,8 @@ pub struct Stack {
     pub(crate) keys: Keys,
     pub(crate) listeners: Listeners,
     pub(crate) udp: UdpSockets,
-    pub(crate) reassembly: Reassembly,
+    pub(crate) reassembly: Reassembly<Key4>,
+    pub(crate) six: Six,
     pub(crate) ephemeral: EphemeralPorts,
     pub(crate) echo_limiter: Limiter,
     pub(crate) error_limiter: Limiter,
@@ -64,6 +66,7 @@ impl Stack {
             listeners: Listeners::new(config.max_listeners),
             udp: UdpSockets::new(config.max_udp_sockets),
             reassembly: Reassembly::new(config.reassembly.clone()),
+            six: Six::new(&config.ipv6, config.mtu, &keys, now),
             ephemeral: EphemeralPorts::new(config.ephemeral_ports.clone(), keys.ports),
             echo_limiter: Limiter::new(config.echo_rate, now),
             error_limiter: Limiter::new(config.icmp_error_rate, now),
@@ -75,6 +78,7 @@ impl Stack {
         if stack.config.arp.announce {
             stack.announce();
         }
+        stack.start6(now);
         stack
     }
 
@@ -127,7 +131,9 @@ impl Stack {
         let slot = &mut self.connections[index];
         let (flags, place) = (slot.flags, slot.neighbor);
         slot.flags &= !(flag::QUEUED | flag::WAITING);
-        let queue = if flags & flag::WAITING != 0 {
+        let queue = if flags & (flag::WAITING | flag::V6) == flag::WAITING | flag::V6 {
+            &mut self.six.neighbors.entry_mut(place).waiting
+        } else if flags & flag::WAITING != 0 {
             &mut self.neighbors.entry_mut(place).waiting
         } else if flags & flag::QUEUED == 0 {
             return;

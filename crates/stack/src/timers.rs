@@ -24,6 +24,9 @@ impl Stack {
         if self.reassembly.is_in_use() {
             self.counters.reassembly_timeouts += self.reassembly.expire(now);
         }
+        if now >= self.six.next {
+            self.handle_timers6(now, host);
+        }
         let mut left = budget;
         while let Some(index) = self.connections.pop_timer(now, &mut left) {
             self.timer_fired(now, index, host);

@@ -1,6 +1,6 @@
 //! UDP (RFC 768).
 
-use core::net::{Ipv4Addr, SocketAddrV4};
+use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
 
 use sidecore_tcp::Instant;
 use sidecore_wire::ipv4::PROTOCOL_UDP;
@@ -15,21 +15,22 @@ use crate::frame::HeaderBuffer;
 use crate::host::Host;
 use crate::input::{Packet, Place};
 use crate::list::NIL;
+use crate::listen::{Reach, choose_port, reach};
 use crate::ports::PortTable;
 use crate::sink::{FrameSink, TxOffload, TxPayload};
 use crate::stack::Stack;
 use crate::{UdpId, User};
 
 /// Where in the header the checksum lies.
-const CHECKSUM_OFFSET: usize = 6;
+pub(crate) const CHECKSUM_OFFSET: usize = 6;
 
 #[derive(Debug)]
 pub(crate) struct UdpSocket {
     generation: u32,
-    pub(crate) local: SocketAddrV4,
+    pub(crate) local: SocketAddr,
     pub(crate) user: User,
     /// The next hop that it waits for.
-    waits_for: Option<Ipv4Addr>,
+    waits_for: Option<IpAddr>,
     live: bool,
 }
 
@@ -37,6 +38,7 @@ pub(crate) struct UdpSocket {
 pub(crate) struct UdpSockets {
     slots: Vec<UdpSocket>,
     ports: PortTable,
+    ports6: PortTable<Ipv6Addr>,
     limit: usize,
     live: usize,
 }
@@ -46,6 +48,7 @@ impl UdpSockets {
         Self {
             slots: Vec::new(),
             ports: PortTable::default(),
+            ports6: PortTable::default(),
             limit: limit.min(NIL as usize),
             live: 0,
         }
@@ -69,7 +72,20 @@ impl UdpSockets {
         self.slots.get(index as usize).map(|socket| socket.user)
     }
 
-    fn insert(&mut self, local: SocketAddrV4, user: User) -> Result<UdpId, StackError> {
+    /// The same for IPv6.
+    pub(crate) fn user_at6(&self, address: Ipv6Addr, port: u16) -> Option<User> {
+        let index = self.ports6.find(address, port)?;
+        self.slots.get(index as usize).map(|socket| socket.user)
+    }
+
+    /// A socket waits for a next hop.
+    pub(crate) fn wait_for(&mut self, id: UdpId, next_hop: IpAddr) {
+        if let Some(socket) = self.get_mut(id) {
+            socket.waits_for = Some(next_hop);
+        }
+    }
+
+    fn insert(&mut self, local: SocketAddr, reach: Reach, user: User) -> Result<UdpId, StackError> {
         if self.live >= self.limit {
             return Err(StackError::Full);
         }
@@ -92,7 +108,16 @@ impl UdpSockets {
             }
         };
         self.live += 1;
-        self.ports.insert(local, index as u32);
+        let port = local.port();
+        match reach {
+            Reach::V4(ip) => self.ports.insert(ip, port, index as u32),
+            Reach::V6(ip) => self.ports6.insert(ip, port, index as u32),
+            Reach::Both => {
+                self.ports.insert(Ipv4Addr::UNSPECIFIED, port, index as u32);
+                self.ports6
+                    .insert(Ipv6Addr::UNSPECIFIED, port, index as u32);
+            }
+        }
         Ok(UdpId::new(index as u32, self.slots[index].generation))
     }
 }
@@ -106,33 +131,26 @@ struct Way {
 }
 
 impl Stack {
-    /// Binds a UDP socket to `local`; 0.0.0.0 stands for all addresses, port 0 for one that the stack chooses (see
+    /// Binds a UDP socket to `local`; 0.0.0.0 stands for all addresses of IPv4, `::` for all of both, port 0 for one that the stack chooses (see
     /// [`udp_local`](Self::udp_local)).
     ///
     /// # Errors
     /// [`StackError::AddressInUse`], [`StackError::AddressNotAvailable`], [`StackError::Full`].
-    pub fn udp_bind(&mut self, local: SocketAddrV4, user: User) -> Result<UdpId, StackError> {
-        let ip = *local.ip();
-        if !ip.is_unspecified() && !self.addresses.is_local(ip) {
-            return Err(StackError::AddressNotAvailable);
-        }
-        let ports = &self.udp.ports;
-        let port = match local.port() {
-            0 => {
-                let nobody = SocketAddrV4::new(ip, 0);
-                let port = self
-                    .ephemeral
-                    .choose(ip, nobody, |port| !ports.conflicts(ip, port));
-                port.ok_or(StackError::AddressInUse)?
-            }
-            port if ports.conflicts(ip, port) => return Err(StackError::AddressInUse),
-            port => port,
-        };
-        self.udp.insert(SocketAddrV4::new(ip, port), user)
+    pub fn udp_bind(
+        &mut self,
+        local: impl Into<SocketAddr>,
+        user: User,
+    ) -> Result<UdpId, StackError> {
+        let local = self.bindable(local.into())?;
+        let reach = reach(local.ip(), false);
+        let ports = (&self.udp.ports, &self.udp.ports6);
+        let port = choose_port(ports, &mut self.ephemeral, reach, local.port())?;
+        self.udp
+            .insert(SocketAddr::new(local.ip(), port), reach, user)
     }
 
     /// Where a UDP socket is bound; `None` if the id is stale.
-    pub fn udp_local(&self, id: UdpId) -> Option<SocketAddrV4> {
+    pub fn udp_local(&self, id: UdpId) -> Option<SocketAddr> {
         let socket = self.udp.slots.get(id.index() as usize)?;
         (socket.live && socket.generation == id.generation()).then_some(socket.local)
     }
@@ -145,10 +163,12 @@ impl Stack {
         socket.live = false;
         self.udp.live -= 1;
         self.udp.ports.remove(id.index());
+        self.udp.ports6.remove(id.index());
         true
     }
 
-    /// Sends one datagram to `dst`, at once. Datagrams are not fragmented: the payload is at most the MTU less 28 bytes.
+    /// Sends one datagram to `dst`, at once. Datagrams are not fragmented: the payload is at most the MTU less 28 bytes, over IPv6 less
+    /// 48.
     ///
     /// # Errors
     /// [`StackError::NoSuchSocket`], [`StackError::InvalidAddress`] (port 0), [`StackError::Unreachable`],
@@ -158,11 +178,41 @@ impl Stack {
         &mut self,
         now: Instant,
         id: UdpId,
-        dst: SocketAddrV4,
+        dst: impl Into<SocketAddr>,
         payload: TxPayload<'_>,
         sink: &mut S,
     ) -> Result<(), StackError> {
         let local = self.udp_local(id).ok_or(StackError::NoSuchSocket)?;
+        let dst = dst.into();
+        let (from, port) = (local.ip(), local.port());
+        match (dst.ip().to_canonical(), from) {
+            (IpAddr::V4(ip), from) => {
+                let from = match from {
+                    IpAddr::V4(from) => from,
+                    IpAddr::V6(from) if from.is_unspecified() => Ipv4Addr::UNSPECIFIED,
+                    IpAddr::V6(_) => return Err(StackError::InvalidAddress),
+                };
+                let local = SocketAddrV4::new(from, port);
+                let dst = SocketAddrV4::new(ip, dst.port());
+                self.udp_send4(now, id, (local, dst), payload, sink)
+            }
+            (IpAddr::V6(ip), IpAddr::V6(from)) => {
+                let local = SocketAddrV6::new(from, port, 0, 0);
+                let dst = SocketAddrV6::new(ip, dst.port(), 0, 0);
+                self.udp_send6(now, id, (local, dst), payload, sink)
+            }
+            (IpAddr::V6(_), IpAddr::V4(_)) => Err(StackError::InvalidAddress),
+        }
+    }
+
+    fn udp_send4<S: FrameSink>(
+        &mut self,
+        now: Instant,
+        id: UdpId,
+        (local, dst): (SocketAddrV4, SocketAddrV4),
+        payload: TxPayload<'_>,
+        sink: &mut S,
+    ) -> Result<(), StackError> {
         if dst.port() == 0 {
             return Err(StackError::InvalidAddress);
         }
@@ -242,9 +292,7 @@ impl Stack {
             }),
             Resolution::Pending(place) => {
                 self.neighbors.entry_mut(place).datagrams_wait = true;
-                if let Some(socket) = self.udp.get_mut(id) {
-                    socket.waits_for = Some(next_hop);
-                }
+                self.udp.wait_for(id, next_hop.into());
                 Err(StackError::Resolving)
             }
             Resolution::Unreachable => Err(StackError::Unreachable),
@@ -252,7 +300,7 @@ impl Stack {
     }
 
     /// Those that waited for this next hop may try again.
-    pub(crate) fn wake_datagrams<H: Host>(&mut self, next_hop: Ipv4Addr, host: &mut H) {
+    pub(crate) fn wake_datagrams<H: Host>(&mut self, next_hop: IpAddr, host: &mut H) {
         for socket in &mut self.udp.slots {
             if socket.waits_for == Some(next_hop) {
                 socket.waits_for = None;
@@ -290,8 +338,8 @@ impl Stack {
             // call, UDP SHOULD send an ICMP Port Unreachable message."
             return self.send_unreachable(now, packet, icmpv4::UNREACHABLE_PORT);
         };
-        let from = SocketAddrV4::new(packet.src, header.src_port);
-        let to = SocketAddrV4::new(packet.dst, header.dst_port);
+        let from = SocketAddrV4::new(packet.src, header.src_port).into();
+        let to = SocketAddrV4::new(packet.dst, header.dst_port).into();
         let len = usize::from(header.length) - udp::HEADER_LEN;
         self.counters.udp_in += 1;
         match packet.transport.place {

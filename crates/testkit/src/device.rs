@@ -12,7 +12,7 @@ pub(crate) fn emit(header: &[u8], payload: &[u8], offload: &TxOffload) -> Vec<Ve
     }
     let (transport, _) = offload.checksum.expect("a super-segment has a checksum");
     let transport = usize::from(transport);
-    let ip = transport - 20;
+    let ip = network(offload);
     let whole_len = (header.len() - transport + payload.len()) as u32;
     let pieces = payload.chunks(size).enumerate();
     let count = payload.len().div_ceil(size);
@@ -20,7 +20,7 @@ pub(crate) fn emit(header: &[u8], payload: &[u8], offload: &TxOffload) -> Vec<Ve
         .map(|(number, piece)| {
             let mut frame = [header, piece].concat();
             let len = (frame.len() - transport) as u32;
-            set_total_len(&mut frame[ip..transport], number as u16);
+            set_length(&mut frame[ip..], number as u16);
             let tcp = &mut frame[transport..];
             let seq = u32::from_be_bytes([tcp[4], tcp[5], tcp[6], tcp[7]]);
             let seq = seq.wrapping_add((number * size) as u32);
@@ -41,24 +41,28 @@ pub(crate) fn emit(header: &[u8], payload: &[u8], offload: &TxOffload) -> Vec<Ve
         .collect()
 }
 
-/// New length and identification in an IP header, and its checksum.
-fn set_total_len(ip_and_rest: &mut [u8], ident: u16) {
-    let ip = ip_and_rest;
-    ip[4..6].copy_from_slice(&ident.to_be_bytes());
-    ip[10..12].fill(0);
+/// Where the IP header starts.
+fn network(offload: &TxOffload) -> usize {
+    if offload.loopback { 0 } else { 14 }
+}
+
+/// New length and, of IPv4, identification in an IP header, and its checksum.
+fn set_length(packet: &mut [u8], ident: u16) {
+    let total = packet.len() as u16;
+    if packet[0] >> 4 == 6 {
+        packet[4..6].copy_from_slice(&(total - 40).to_be_bytes());
+        return;
+    }
+    packet[2..4].copy_from_slice(&total.to_be_bytes());
+    packet[4..6].copy_from_slice(&ident.to_be_bytes());
+    packet[10..12].fill(0);
+    let sum = checksum::complement(checksum::sum(&packet[..20], 0));
+    packet[10..12].copy_from_slice(&sum.to_be_bytes());
 }
 
 fn complete(mut frame: Vec<u8>, offload: &TxOffload) -> Vec<u8> {
     if let Some((start, offset)) = offload.checksum {
         let (start, at) = (usize::from(start), usize::from(start + offset));
-        let ip = start - 20;
-        if frame[ip + 10..ip + 12] == [0, 0] {
-            // A piece of a super-segment.
-            let total = (frame.len() - ip) as u16;
-            frame[ip + 2..ip + 4].copy_from_slice(&total.to_be_bytes());
-            let sum = checksum::complement(checksum::sum(&frame[ip..start], 0));
-            frame[ip + 10..ip + 12].copy_from_slice(&sum.to_be_bytes());
-        }
         if !offload.loopback {
             let sum = checksum::complement(checksum::sum(&frame[start..], 0));
             frame[at..at + 2].copy_from_slice(&sum.to_be_bytes());

@@ -1,7 +1,7 @@
 //! A host that keeps real bytes: what it is asked for it gathers, what it is given it checks.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::net::SocketAddrV4;
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use sidecore_stack::{ConnId, FrameSink, Host, SinkCaps, TxOffload, TxPayload, User};
@@ -24,7 +24,7 @@ pub enum Event {
     /// `datagram_ready`.
     DatagramReady,
     /// `icmp_error`.
-    IcmpError(SocketAddrV4, IcmpKind),
+    IcmpError(SocketAddr, IcmpKind),
 }
 
 /// A datagram that was delivered.
@@ -33,9 +33,9 @@ pub struct Datagram {
     /// The socket's user.
     pub user: User,
     /// Its sender.
-    pub from: SocketAddrV4,
+    pub from: SocketAddr,
     /// Where it was sent to.
-    pub to: SocketAddrV4,
+    pub to: SocketAddr,
     /// Its payload.
     pub bytes: Vec<u8>,
 }
@@ -286,8 +286,8 @@ impl Host for TestHost {
         &mut self,
         listener: User,
         conn: ConnId,
-        local: SocketAddrV4,
-        remote: SocketAddrV4,
+        local: SocketAddr,
+        remote: SocketAddr,
     ) -> Option<(User, u64)> {
         assert_ne!(local, remote);
         if self.refuse {
@@ -327,8 +327,8 @@ impl Host for TestHost {
         user: User,
         frame_offset: u32,
         len: u32,
-        from: SocketAddrV4,
-        to: SocketAddrV4,
+        from: SocketAddr,
+        to: SocketAddr,
     ) {
         let start = frame_offset as usize;
         let bytes = self.frame[start..start + len as usize].to_vec();
@@ -340,7 +340,7 @@ impl Host for TestHost {
         });
     }
 
-    fn datagram_bytes(&mut self, user: User, bytes: &[u8], from: SocketAddrV4, to: SocketAddrV4) {
+    fn datagram_bytes(&mut self, user: User, bytes: &[u8], from: SocketAddr, to: SocketAddr) {
         self.datagrams.push(Datagram {
             user,
             from,
@@ -353,7 +353,7 @@ impl Host for TestHost {
         self.datagram_events.push((user, Event::DatagramReady));
     }
 
-    fn icmp_error(&mut self, user: User, remote: SocketAddrV4, kind: IcmpKind) {
+    fn icmp_error(&mut self, user: User, remote: SocketAddr, kind: IcmpKind) {
         self.datagram_events
             .push((user, Event::IcmpError(remote, kind)));
     }

@@ -9,7 +9,7 @@
 //! | `host` | [`TestHost`]: keeps what is written until it is acknowledged, and checks what is stored |
 //! | `node` | [`Node`]: a stack with its host, its loopback, and short calls for tests |
 //! | `pair` | [`Pair`]: two nodes, two links, one clock, bounded steps |
-//! | `packet` | frames made by hand, and frames taken apart |
+//! | `packet`, `packet6` | frames made by hand, and frames taken apart |
 
 #![forbid(unsafe_code)]
 
@@ -18,6 +18,7 @@ mod host;
 mod link;
 mod node;
 pub mod packet;
+pub mod packet6;
 mod pair;
 mod rng;
 

@@ -1,6 +1,6 @@
 //! A stack with its host and its loopback, and short calls for tests.
 
-use std::net::{Ipv4Addr, SocketAddrV4};
+use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 
 use sidecore_stack::{
@@ -139,11 +139,11 @@ impl Node {
             loopback: true,
         };
         // Of ICMP all of it: its "headers" are its message.
-        let head = if frame[9] == 1 {
-            frame.len()
-        } else {
-            header_len
+        let all = match frame[0] >> 4 {
+            6 => frame[6] == 58,
+            _ => frame[9] == 1,
         };
+        let head = if all { frame.len() } else { header_len };
         let frame: Arc<[u8]> = frame.into();
         self.host.frame = Arc::clone(&frame);
         self.stack
@@ -185,13 +185,31 @@ impl Node {
         }
     }
 
-    /// Listens at a port of all addresses.
+    /// Listens at a port of all addresses of IPv4.
     pub fn listen(&mut self, port: u16, backlog: u32) -> (ListenerId, User) {
+        let local = SocketAddr::from((Ipv4Addr::UNSPECIFIED, port));
+        let listened = self.listen_at(local, false, backlog);
+        listened.expect("a free port")
+    }
+
+    /// Listens at an address.
+    ///
+    /// # Errors
+    /// The stack's.
+    pub fn listen_at(
+        &mut self,
+        local: SocketAddr,
+        v6_only: bool,
+        backlog: u32,
+    ) -> Result<(ListenerId, User), StackError> {
         let user = self.host.new_stream();
         self.host.accepted.insert(user, Default::default());
-        let local = SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, port);
-        let listened = self.stack.listen(local, &self.options(), backlog, user);
-        (listened.expect("a free port"), user)
+        let options = SocketOptions {
+            v6_only,
+            ..self.options()
+        };
+        let id = self.stack.listen(local, &options, backlog, user)?;
+        Ok((id, user))
     }
 
     /// The next connection that a listener got.
@@ -200,7 +218,7 @@ impl Node {
     }
 
     /// Opens a connection.
-    pub fn connect(&mut self, now: Instant, remote: SocketAddrV4) -> User {
+    pub fn connect(&mut self, now: Instant, remote: SocketAddr) -> User {
         self.try_connect(now, None, remote).expect("a connection")
     }
 
@@ -211,8 +229,8 @@ impl Node {
     pub fn try_connect(
         &mut self,
         now: Instant,
-        local: Option<SocketAddrV4>,
-        remote: SocketAddrV4,
+        local: Option<SocketAddr>,
+        remote: SocketAddr,
     ) -> Result<User, StackError> {
         let options = self.options();
         let user = self.host.new_stream();
@@ -292,7 +310,7 @@ impl Node {
     }
 
     /// Its addresses: local and remote.
-    pub fn addresses(&self, user: User) -> Option<(SocketAddrV4, SocketAddrV4)> {
+    pub fn addresses(&self, user: User) -> Option<(SocketAddr, SocketAddr)> {
         self.stack.addresses(self.stream(user).conn?)
     }
 
@@ -302,7 +320,7 @@ impl Node {
     }
 
     /// Binds a UDP socket.
-    pub fn udp_bind(&mut self, local: SocketAddrV4) -> (UdpId, User) {
+    pub fn udp_bind(&mut self, local: SocketAddr) -> (UdpId, User) {
         let user = self.host.new_stream();
         let id = self.stack.udp_bind(local, user).expect("a free port");
         (id, user)
@@ -316,7 +334,7 @@ impl Node {
         &mut self,
         now: Instant,
         id: UdpId,
-        dst: SocketAddrV4,
+        dst: SocketAddr,
         bytes: &[u8],
     ) -> Result<(), StackError> {
         self.stack

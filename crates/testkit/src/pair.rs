@@ -1,6 +1,6 @@
 //! Two nodes, two links, one clock.
 
-use std::net::SocketAddrV4;
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use sidecore_stack::User;
@@ -152,7 +152,7 @@ impl Pair {
 
     /// `A` connects to a port of `B`.
     pub fn connect_to(&mut self, port: u16) -> User {
-        let remote = SocketAddrV4::new(self.nodes[B].ip(), port);
+        let remote = SocketAddr::from((self.nodes[B].ip(), port));
         self.nodes[A].connect(self.now, remote)
     }
 

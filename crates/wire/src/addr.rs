@@ -3,7 +3,7 @@
 use core::fmt;
 use core::str::FromStr;
 
-pub use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4};
+pub use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
 
 /// A 48-bit IEEE 802 address, in transmission order.
 ///

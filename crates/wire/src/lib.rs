@@ -1,4 +1,4 @@
-//! Ethernet, ARP, IPv4, ICMP, TCP and UDP headers: parsing, emitting, checksums, sequence numbers.
+//! Ethernet, ARP, IPv4, IPv6, ICMP, neighbour discovery, TCP and UDP headers: parsing, emitting, checksums, sequence numbers.
 //!
 //! # Shape of every module
 //!
@@ -48,17 +48,25 @@ pub mod checksum;
 mod error;
 pub mod ethernet;
 pub mod icmpv4;
+pub mod icmpv6;
 pub mod ipv4;
+pub mod ipv6;
+pub mod mld;
+pub mod ndp;
 pub mod seq;
 pub mod tcp;
 pub mod udp;
 
-pub use addr::{IpAddr, Ipv4Addr, Ipv6Addr, MacAddress, SocketAddr, SocketAddrV4};
+pub use addr::{IpAddr, Ipv4Addr, Ipv6Addr, MacAddress, SocketAddr, SocketAddrV4, SocketAddrV6};
 pub use arp::{ArpOperation, ArpPacket};
 pub use error::ParseError;
 pub use ethernet::EthernetHeader;
 pub use icmpv4::Icmpv4;
+pub use icmpv6::Icmpv6;
 pub use ipv4::Ipv4Header;
+pub use ipv6::Ipv6Header;
+pub use mld::MldQuery;
+pub use ndp::{NdpMessage, RouterAdvertisement};
 pub use seq::SeqNumber;
 pub use tcp::{
     SackBlock, SackBlocks, TcpFlags, TcpHeader, TcpOptions, Timestamps, UnscaledWindow, WindowScale,

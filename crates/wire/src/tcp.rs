@@ -1,13 +1,13 @@
 //! TCP headers (RFC 9293 section 3.1) and their options (RFC 9293, 7323, 2018).
 //!
 //! Payload and checksum are not looked at here; the checksum covers addresses and payload, see
-//! [`verify_checksum_v4`].
+//! [`verify_checksum_v4`] and [`verify_checksum_v6`].
 
 mod flags;
 mod options;
 mod window;
 
-use core::net::Ipv4Addr;
+use core::net::{Ipv4Addr, Ipv6Addr};
 
 pub use flags::TcpFlags;
 pub use options::{MAX_SACK_BLOCKS, SackBlock, SackBlocks, TcpOptions, Timestamps};
@@ -169,5 +169,12 @@ impl QuotedSegment {
 #[inline]
 pub fn verify_checksum_v4(src: Ipv4Addr, dst: Ipv4Addr, segment: &[u8]) -> bool {
     let pseudo = checksum::pseudo_v4(src, dst, PROTOCOL_TCP, segment.len() as u32);
+    checksum::fold(checksum::sum(segment, pseudo)) == 0xffff
+}
+
+/// As [`verify_checksum_v4`], over IPv6 (RFC 8200 section 8.1).
+#[inline]
+pub fn verify_checksum_v6(src: Ipv6Addr, dst: Ipv6Addr, segment: &[u8]) -> bool {
+    let pseudo = checksum::pseudo_v6(src, dst, PROTOCOL_TCP, segment.len() as u32);
     checksum::fold(checksum::sum(segment, pseudo)) == 0xffff
 }

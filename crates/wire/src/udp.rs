@@ -1,6 +1,6 @@
 //! UDP headers (RFC 768).
 
-use core::net::Ipv4Addr;
+use core::net::{Ipv4Addr, Ipv6Addr};
 use core::ops::Range;
 
 use crate::{ParseError, checksum, ipv4::PROTOCOL_UDP};
@@ -26,7 +26,7 @@ impl UdpHeader {
     /// header says.
     ///
     /// The checksum is not verified, as it covers addresses and payload: see
-    /// [`verify_v4`](Self::verify_v4).
+    /// [`verify_v4`](Self::verify_v4) and [`verify_v6`](Self::verify_v6).
     ///
     /// # Errors
     /// [`ParseError::Truncated`] if `datagram` is shorter than 8 bytes or than its length field
@@ -71,6 +71,17 @@ impl UdpHeader {
         };
         let pseudo = checksum::pseudo_v4(src, dst, PROTOCOL_UDP, u32::from(self.length));
         self.checksum == 0 || checksum::fold(checksum::sum(covered, pseudo)) == 0xffff
+    }
+
+    /// Whether the checksum of this datagram, as parsed from the start of `datagram`, is right. Over
+    /// IPv6 there must be one (RFC 8200 section 8.1).
+    #[inline]
+    pub fn verify_v6(&self, src: Ipv6Addr, dst: Ipv6Addr, datagram: &[u8]) -> bool {
+        let Some(covered) = datagram.get(..usize::from(self.length)) else {
+            return false;
+        };
+        let pseudo = checksum::pseudo_v6(src, dst, PROTOCOL_UDP, u32::from(self.length));
+        self.checksum != 0 && checksum::fold(checksum::sum(covered, pseudo)) == 0xffff
     }
 
     /// Bytes that [`emit`](Self::emit) writes.

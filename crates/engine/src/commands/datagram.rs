@@ -1,6 +1,6 @@
 //! Sends on datagram DTIs.
 
-use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use sidecore_abi::command::flags;
 use sidecore_abi::{Address, Command, Status};
@@ -59,18 +59,14 @@ fn queue(cx: &mut Context<'_>, command: &Command, slot: u32) -> Result<Done, Sta
     queued
 }
 
-fn destination(cx: &Context<'_>, command: &Command, slot: u32) -> Result<SocketAddrV4, Status> {
+fn destination(cx: &Context<'_>, command: &Command, slot: u32) -> Result<SocketAddr, Status> {
     let address = if command.flags & flags::INLINE != 0 {
         Address::NONE
     } else {
         command.address(2)
     };
     if address != Address::NONE {
-        return match address.get() {
-            Some(SocketAddr::V4(to)) => Ok(to),
-            Some(SocketAddr::V6(_)) => Err(Status::NotSupported),
-            None => Err(Status::Invalid),
-        };
+        return address.get().ok_or(Status::Invalid);
     }
     match cx.tables.dtis.get(slot).map(|dti| &dti.role) {
         Some(Role::Datagram {
@@ -86,7 +82,12 @@ fn bind_if_needed(cx: &mut Context<'_>, slot: u32) -> Result<(), Status> {
         return Err(Status::WrongState);
     };
     if socket.is_none() {
-        let any = SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 0);
+        // Of both families, where there are both.
+        let any = if cx.stack.config().ipv6.enabled {
+            SocketAddr::from((Ipv6Addr::UNSPECIFIED, 0))
+        } else {
+            SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0))
+        };
         *socket = Some(
             cx.stack
                 .udp_bind(any, slot)

@@ -1,6 +1,5 @@
 //! Options of a DTI.
 
-use std::net::SocketAddr;
 use std::num::NonZeroU32;
 use std::time::Duration;
 
@@ -233,7 +232,7 @@ pub(super) fn get(cx: &mut Context<'_>, command: &Command) -> Done {
     };
     match address {
         Some(address) => {
-            let [a, b, c] = Address::new(SocketAddr::V4(address)).0;
+            let [a, b, c] = Address::new(address).0;
             Done::Answer([a, b, c, 0, 0])
         }
         None => Status::WrongState.into(),

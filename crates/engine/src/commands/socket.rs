@@ -1,6 +1,6 @@
 //! Commands about the life of a DTI.
 
-use std::net::{SocketAddr, SocketAddrV4};
+use std::net::{Ipv4Addr, SocketAddr};
 
 use sidecore_abi::command::{create, flags, shutdown as direction};
 use sidecore_abi::event::Event;
@@ -27,12 +27,8 @@ pub(crate) fn status_of(error: StackError) -> Status {
     }
 }
 
-fn v4(address: Address) -> Result<SocketAddrV4, Status> {
-    match address.get() {
-        Some(SocketAddr::V4(v4)) => Ok(v4),
-        Some(SocketAddr::V6(_)) => Err(Status::NotSupported),
-        None => Err(Status::Invalid),
-    }
+fn address(address: Address) -> Result<SocketAddr, Status> {
+    address.get().ok_or(Status::Invalid)
 }
 
 fn create_with(cx: &mut Context<'_>, command: &Command, role: Role, extra: u16) -> Done {
@@ -96,7 +92,8 @@ fn may_bind(cx: &mut Context<'_>, port: u16) -> bool {
 
 /// Bind.
 pub(super) fn bind(cx: &mut Context<'_>, command: &Command) -> Done {
-    let (slot, local) = match slot(cx, command).and_then(|s| Ok((s, v4(command.address(0))?))) {
+    let (slot, local) = match slot(cx, command).and_then(|s| Ok((s, address(command.address(0))?)))
+    {
         Ok(found) => found,
         Err(status) => return status.into(),
     };
@@ -126,8 +123,8 @@ pub(super) fn bind(cx: &mut Context<'_>, command: &Command) -> Done {
     }
 }
 
-fn answer_address(local: SocketAddrV4) -> Done {
-    let [a, b, c] = Address::new(SocketAddr::V4(local)).0;
+fn answer_address(local: SocketAddr) -> Done {
+    let [a, b, c] = Address::new(local).0;
     Done::Answer([a, b, c, 0, 0])
 }
 
@@ -240,7 +237,7 @@ fn hand_over(cx: &mut Context<'_>, waiting: u32, child: u32, accept: &PostedAcce
                 child,
                 conn,
                 accept,
-                remote.unwrap_or(SocketAddrV4::new(0.into(), 0)),
+                remote.unwrap_or(SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0))),
             );
         }
         None => {
@@ -271,7 +268,8 @@ fn opening_options(dti: &Dti) -> SocketOptions {
 
 /// Connect.
 pub(super) fn connect(cx: &mut Context<'_>, command: &Command) -> Done {
-    let (slot, remote) = match slot(cx, command).and_then(|s| Ok((s, v4(command.address(0))?))) {
+    let (slot, remote) = match slot(cx, command).and_then(|s| Ok((s, address(command.address(0))?)))
+    {
         Ok(found) => found,
         Err(status) => return status.into(),
     };
@@ -299,7 +297,7 @@ pub(super) fn connect(cx: &mut Context<'_>, command: &Command) -> Done {
     };
     match opened {
         Ok(conn) => {
-            let any = SocketAddrV4::new(0.into(), 0);
+            let any = SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0));
             dti.role = Role::Connecting {
                 conn,
                 cookie: command.cookie,

@@ -8,7 +8,7 @@ pub(crate) mod receive;
 pub(crate) mod table;
 pub(crate) mod transmit;
 
-use std::net::SocketAddrV4;
+use std::net::SocketAddr;
 
 use sidecore_abi::DtiHandle;
 use sidecore_stack::{ConnId, ListenerId, UdpId};
@@ -29,7 +29,7 @@ pub(crate) enum Role {
     /// A stream DTI that was just made.
     Fresh,
     /// Bound, not yet used.
-    Bound(SocketAddrV4),
+    Bound(SocketAddr),
     /// A listener.
     Listening(Box<Listening>),
     /// Connect was posted; the cookie answers it.
@@ -39,7 +39,7 @@ pub(crate) enum Role {
         /// Cookie of the connect.
         cookie: u64,
         /// This end's address.
-        local: SocketAddrV4,
+        local: SocketAddr,
     },
     /// Established, in whatever state of closing.
     Connected(ConnId),
@@ -50,7 +50,7 @@ pub(crate) enum Role {
         /// Bound at the stack.
         socket: Option<UdpId>,
         /// Where sends without an address go.
-        peer: Option<SocketAddrV4>,
+        peer: Option<SocketAddr>,
     },
 }
 
@@ -60,7 +60,7 @@ pub(crate) struct Listening {
     /// At the stack.
     pub(crate) id: ListenerId,
     /// Local address.
-    pub(crate) local: SocketAddrV4,
+    pub(crate) local: SocketAddr,
     /// Connections that no accept was there for, oldest first (slots).
     pub(crate) waiting: std::collections::VecDeque<u32>,
     /// How many may wait.

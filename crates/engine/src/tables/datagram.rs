@@ -1,6 +1,6 @@
 //! Datagrams: out of regions, copied at the end of the turn; into chunks of the receive pool, each with its sender's address.
 
-use std::net::{SocketAddr, SocketAddrV4};
+use std::net::SocketAddr;
 
 use sidecore_abi::event::Event;
 use sidecore_abi::{Address, EventKind, Status};
@@ -23,7 +23,7 @@ pub(crate) struct TxDatagram {
     /// Whether a completion was asked for.
     pub(crate) notify: bool,
     /// Where it goes.
-    pub(crate) to: SocketAddrV4,
+    pub(crate) to: SocketAddr,
     /// Cookie of the send.
     pub(crate) cookie: u64,
 }
@@ -36,7 +36,7 @@ impl Tables {
         slot: User,
         frame_offset: u32,
         len: u32,
-        from: SocketAddrV4,
+        from: SocketAddr,
     ) {
         let Some(dti) = self.dtis.get(slot) else {
             return;
@@ -73,7 +73,7 @@ impl Tables {
         });
         let mut event = Event::received(handle, chunk, offset, len, 0, false);
         event.kind = EventKind::Datagram;
-        let event = event.with_address(2, Address::new(SocketAddr::V4(from)));
+        let event = event.with_address(2, Address::new(from));
         if let Some(ual) = self.ual(ual_slot) {
             ual.chunks.hand_over(chunk, 0);
             ual.emit(evq, &event);
@@ -84,7 +84,7 @@ impl Tables {
     pub(crate) fn send_datagrams(
         &mut self,
         scratch: &mut [u8],
-        mut send: impl FnMut(&mut Tables, UdpId, SocketAddrV4, &[u8]) -> Result<(), StackError>,
+        mut send: impl FnMut(&mut Tables, UdpId, SocketAddr, &[u8]) -> Result<(), StackError>,
     ) -> usize {
         let mut sent = 0;
         let mut senders = std::mem::take(&mut self.datagram_senders);

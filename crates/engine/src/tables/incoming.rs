@@ -1,6 +1,6 @@
 //! A connection came in on a listener: it goes to an accept that waits, or waits for one.
 
-use std::net::{SocketAddr, SocketAddrV4};
+use std::net::SocketAddr;
 
 use sidecore_abi::event::Event;
 use sidecore_abi::{Address, DtiHandle, EventKind, Status};
@@ -39,7 +39,7 @@ impl Tables {
         &mut self,
         listener: u32,
         conn: ConnId,
-        remote: SocketAddrV4,
+        remote: SocketAddr,
     ) -> Option<(u32, u64)> {
         let slot = match self.take_accept(listener) {
             Some((child, accept)) => {
@@ -119,7 +119,7 @@ impl Tables {
         child: u32,
         conn: ConnId,
         accept: &PostedAccept,
-        remote: SocketAddrV4,
+        remote: SocketAddr,
     ) {
         let Some(dti) = self.dtis.get_mut(child) else {
             return;
@@ -129,7 +129,7 @@ impl Tables {
         // Sends and a shutdown may have been posted before the accept.
         self.mark_dirty(child);
         let event = Event::new(EventKind::Accepted, handle, accept.cookie, Status::Ok)
-            .with_address(0, Address::new(SocketAddr::V4(remote)));
+            .with_address(0, Address::new(remote));
         self.emit(ual, accept.evq, &event);
     }
 
@@ -204,7 +204,7 @@ impl Tables {
         dti.role = Role::Connected(conn);
         let (ual, handle, evq) = (dti.ual, dti.handle, dti.tx_evq);
         let event = Event::new(EventKind::Connected, handle, cookie, Status::Ok)
-            .with_address(0, Address::new(SocketAddr::V4(local)));
+            .with_address(0, Address::new(local));
         self.emit(ual, evq, &event);
         self.mark_dirty(slot);
     }

@@ -1,7 +1,7 @@
 //! A stack whose peers are a list of frames made beforehand, and a host that does nothing.
 
 use std::hint::black_box;
-use std::net::SocketAddrV4;
+use std::net::SocketAddr;
 
 use sidecore_stack::{
     ConnId, FrameMeta, FrameSink, Host, RxChecksum, SinkCaps, SocketOptions, Stack, StackConfig,
@@ -57,8 +57,8 @@ impl Host for Stub {
         &mut self,
         _: User,
         conn: ConnId,
-        _: SocketAddrV4,
-        _: SocketAddrV4,
+        _: SocketAddr,
+        _: SocketAddr,
     ) -> Option<(User, u64)> {
         self.sockets.push(Socket {
             conn,
@@ -69,8 +69,8 @@ impl Host for Stub {
     }
     fn connected(&mut self, _: User, _: ConnId) {}
     fn closed(&mut self, _: User, _: ConnId, _: CloseReason) {}
-    fn datagram(&mut self, _: User, _: u32, _: u32, _: SocketAddrV4, _: SocketAddrV4) {}
-    fn datagram_bytes(&mut self, _: User, _: &[u8], _: SocketAddrV4, _: SocketAddrV4) {}
+    fn datagram(&mut self, _: User, _: u32, _: u32, _: SocketAddr, _: SocketAddr) {}
+    fn datagram_bytes(&mut self, _: User, _: &[u8], _: SocketAddr, _: SocketAddr) {}
 }
 
 impl FrameSink for Stub {
@@ -160,7 +160,7 @@ impl World {
             next: 0,
             now: START,
         };
-        let local = SocketAddrV4::new(NODE.ip, 80);
+        let local = SocketAddr::from((NODE.ip, 80));
         let options = SocketOptions::default();
         world.stack.listen(local, &options, 8, 0).expect("free");
         let iss: Vec<u32> = (0..connections).map(|n| world.open(n)).collect();
@@ -310,13 +310,13 @@ impl Host for SynSink {
         &mut self,
         _: User,
         _: ConnId,
-        _: SocketAddrV4,
-        _: SocketAddrV4,
+        _: SocketAddr,
+        _: SocketAddr,
     ) -> Option<(User, u64)> {
         None
     }
     fn connected(&mut self, _: User, _: ConnId) {}
     fn closed(&mut self, _: User, _: ConnId, _: CloseReason) {}
-    fn datagram(&mut self, _: User, _: u32, _: u32, _: SocketAddrV4, _: SocketAddrV4) {}
-    fn datagram_bytes(&mut self, _: User, _: &[u8], _: SocketAddrV4, _: SocketAddrV4) {}
+    fn datagram(&mut self, _: User, _: u32, _: u32, _: SocketAddr, _: SocketAddr) {}
+    fn datagram_bytes(&mut self, _: User, _: &[u8], _: SocketAddr, _: SocketAddr) {}
 }

@@ -107,7 +107,7 @@ impl Stack {
         let entry = self.neighbors.entry_mut(place);
         let ip = entry.ip;
         if core::mem::take(&mut entry.datagrams_wait) {
-            self.wake_datagrams(ip, host);
+            self.wake_datagrams(ip.into(), host);
         }
     }
 }

@@ -5,18 +5,20 @@ pub(crate) mod usual;
 use core::net::Ipv4Addr;
 
 use sidecore_wire::ethernet::{ETHERTYPE_IPV4, HEADER_LEN as ETHERNET_LEN};
-use sidecore_wire::{EthernetHeader, Ipv4Header, MacAddress, TcpHeader, checksum, ipv4, tcp};
+use sidecore_wire::{EthernetHeader, Ipv4Header, MacAddress, TcpHeader, checksum, ipv4, ipv6, tcp};
 
 use crate::control::Link;
 use crate::flow::FlowKey;
 
-/// The longest header that a sink is given: Ethernet, IPv4 without options, TCP with all of them.
-pub const MAX_HEADER_LEN: usize = ETHERNET_LEN + ipv4::MIN_HEADER_LEN + tcp::MAX_HEADER_LEN;
+/// The longest header that a sink is given: Ethernet, IPv6 without extension headers, TCP with all options.
+pub const MAX_HEADER_LEN: usize = ETHERNET_LEN + ipv6::HEADER_LEN + tcp::MAX_HEADER_LEN;
+/// The longest of IPv4.
+const MAX_LEN: usize = ETHERNET_LEN + ipv4::MIN_HEADER_LEN + tcp::MAX_HEADER_LEN;
 
 /// A header that is being written.
 #[derive(Debug)]
 pub(crate) struct HeaderBuffer {
-    bytes: [u8; MAX_HEADER_LEN],
+    bytes: [u8; MAX_LEN],
     len: usize,
 }
 
@@ -24,7 +26,7 @@ impl HeaderBuffer {
     #[inline]
     pub(crate) const fn new() -> Self {
         Self {
-            bytes: [0; MAX_HEADER_LEN],
+            bytes: [0; MAX_LEN],
             len: 0,
         }
     }

@@ -1,9 +1,9 @@
-//! Frames in: Ethernet and IPv4.
+//! Frames in: Ethernet and IPv4. IPv6 is in `v6`.
 
 use core::net::Ipv4Addr;
 
 use sidecore_tcp::Instant;
-use sidecore_wire::ethernet::{ETHERTYPE_ARP, ETHERTYPE_IPV4};
+use sidecore_wire::ethernet::{ETHERTYPE_ARP, ETHERTYPE_IPV4, ETHERTYPE_IPV6};
 use sidecore_wire::ipv4::{PROTOCOL_ICMP, PROTOCOL_TCP, PROTOCOL_UDP};
 use sidecore_wire::{EthernetHeader, Ipv4Header, ParseError, ethernet};
 
@@ -11,8 +11,9 @@ use crate::address::Destination;
 use crate::connections::flag;
 use crate::control::Link;
 use crate::host::Host;
-use crate::reassembly::Progress;
+use crate::reassembly::{Key4, Part, Progress};
 use crate::stack::Stack;
+use crate::v6::Arrival6;
 
 /// What is known of a frame's transport checksum.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -106,6 +107,9 @@ impl Stack {
         self.counters.frames_in += 1;
         if meta.loopback {
             self.counters.loopback_in += 1;
+            if head.first().is_some_and(|first| first >> 4 == 6) {
+                return self.handle_ipv6(now, Arrival6::LOOPBACK, head, meta.len, host);
+            }
             let arrival = Arrival {
                 link: Link::Loopback,
                 offset: 0,
@@ -133,6 +137,15 @@ impl Stack {
                     broadcast,
                 };
                 self.handle_ipv4::<false, H>(now, arrival, packet, packet.len(), host);
+            }
+            ETHERTYPE_IPV6 => {
+                let arrival = Arrival6 {
+                    link: Link::Station(ethernet.src),
+                    offset,
+                    verified: meta.checksum == RxChecksum::Valid,
+                    multicast: broadcast,
+                };
+                self.handle_ipv6(now, arrival, packet, packet.len(), host);
             }
             ETHERTYPE_ARP => self.handle_arp(now, packet, host),
             _ => self.counters.ethernet_other_protocol += 1,
@@ -290,8 +303,14 @@ impl Stack {
             self.counters.reassembly_malformed += 1;
             return;
         }
-        let progress = self.reassembly.add(now, header, fragment.bytes);
-        self.counters.reassembly_evicted = self.reassembly.evicted;
+        let key = Key4::of(header);
+        let part = Part {
+            offset: usize::from(header.fragment_offset),
+            more: header.more_fragments,
+            protocol: header.protocol,
+        };
+        let progress = self.reassembly.add(now, key, &part, fragment.bytes);
+        self.counters.reassembly_evicted = self.reassembly.evicted + self.six.reassembly.evicted;
         match progress {
             Progress::Incomplete => {}
             Progress::Malformed => self.counters.reassembly_malformed += 1,

@@ -7,7 +7,7 @@ use super::*;
 
 const NOW: Instant = Instant::from_secs(1);
 
-fn reassembly(datagrams: usize) -> Reassembly {
+fn reassembly(datagrams: usize) -> Reassembly<Key4> {
     Reassembly::new(ReassemblyConfig {
         datagrams,
         timeout: Duration::from_secs(30),
@@ -28,12 +28,21 @@ fn content(len: usize) -> Vec<u8> {
     (0..len).map(|i| (i * 7 + i / 251) as u8).collect()
 }
 
-fn add(r: &mut Reassembly, data: &[u8], at: Range<usize>) -> Progress {
-    let more = at.end != data.len();
-    r.add(NOW, &fragment(1, at.start, more), &data[at])
+fn feed(r: &mut Reassembly<Key4>, now: Instant, header: &Ipv4Header, payload: &[u8]) -> Progress {
+    let part = Part {
+        offset: usize::from(header.fragment_offset),
+        more: header.more_fragments,
+        protocol: header.protocol,
+    };
+    r.add(now, Key4::of(header), &part, payload)
 }
 
-fn taken(r: &mut Reassembly, buffer: usize) -> Vec<u8> {
+fn add(r: &mut Reassembly<Key4>, data: &[u8], at: Range<usize>) -> Progress {
+    let more = at.end != data.len();
+    feed(r, NOW, &fragment(1, at.start, more), &data[at])
+}
+
+fn taken(r: &mut Reassembly<Key4>, buffer: usize) -> Vec<u8> {
     let (bytes, len) = r.take(buffer);
     let copy = bytes[..len].to_vec();
     r.give_back(buffer, bytes);
@@ -87,7 +96,7 @@ proptest! {
         let mut r = reassembly(3);
         for (ident, offset, more, len) in fragments {
             let header = fragment(ident, usize::from(offset) * BLOCK, more);
-            if let Progress::Complete(buffer) = r.add(NOW, &header, &content(len)) {
+            if let Progress::Complete(buffer) = feed(&mut r, NOW, &header, &content(len)) {
                 let whole = taken(&mut r, buffer);
                 prop_assert!(!whole.is_empty() && whole.len() <= MAX_PAYLOAD);
             }
@@ -130,16 +139,19 @@ fn contradictory_ends_drop_all() {
 fn ragged_empty_and_too_long_are_refused() {
     let mut r = reassembly(4);
     assert_eq!(
-        r.add(NOW, &fragment(1, 0, true), &content(63)),
-        Progress::Malformed
-    );
-    assert_eq!(r.add(NOW, &fragment(1, 8, false), &[]), Progress::Malformed);
-    assert_eq!(
-        r.add(NOW, &fragment(1, 65528, false), &content(8)),
+        feed(&mut r, NOW, &fragment(1, 0, true), &content(63)),
         Progress::Malformed
     );
     assert_eq!(
-        reassembly(0).add(NOW, &fragment(1, 0, true), &content(8)),
+        feed(&mut r, NOW, &fragment(1, 8, false), &[]),
+        Progress::Malformed
+    );
+    assert_eq!(
+        feed(&mut r, NOW, &fragment(1, 65528, false), &content(8)),
+        Progress::Malformed
+    );
+    assert_eq!(
+        feed(&mut reassembly(0), NOW, &fragment(1, 0, true), &content(8)),
         Progress::Malformed
     );
 }
@@ -148,13 +160,14 @@ fn ragged_empty_and_too_long_are_refused() {
 fn time_runs_out_and_the_oldest_gives_way() {
     let mut r = reassembly(2);
     let later = NOW + Duration::from_secs(10);
-    r.add(NOW, &fragment(1, 0, true), &content(8));
-    r.add(later, &fragment(2, 0, true), &content(8));
+    feed(&mut r, NOW, &fragment(1, 0, true), &content(8));
+    feed(&mut r, later, &fragment(2, 0, true), &content(8));
     assert_eq!(r.next_timeout(), Some(NOW + Duration::from_secs(30)));
-    r.add(later, &fragment(3, 0, true), &content(8));
+    feed(&mut r, later, &fragment(3, 0, true), &content(8));
     assert_eq!(r.evicted, 1);
     // 1 is gone, 2 is there.
-    let Progress::Complete(buffer) = r.add(later, &fragment(2, 8, false), &content(5)) else {
+    let Progress::Complete(buffer) = feed(&mut r, later, &fragment(2, 8, false), &content(5))
+    else {
         panic!("2 was evicted");
     };
     assert_eq!(taken(&mut r, buffer).len(), 13);

@@ -1,4 +1,4 @@
-use std::net::{Ipv4Addr, SocketAddrV4};
+use std::net::{Ipv4Addr, SocketAddr};
 
 use sidecore_stack::{DETACHED, StackError};
 use sidecore_tcp::{CloseReason, State};
@@ -209,7 +209,7 @@ fn a_reset_ends_a_handshake() {
 fn bad_binds_and_connects() {
     let mut raw = Raw::new();
     let now = raw.now;
-    let addr = |text: &str| -> SocketAddrV4 { text.parse().unwrap() };
+    let addr = |text: &str| -> SocketAddr { text.parse().unwrap() };
     let stack = &mut raw.node.stack;
     let options = Default::default();
     let mut listen = |text: &str| stack.listen(addr(text), &options, 1, 0).map(|_| ());
@@ -267,7 +267,7 @@ fn an_embryonic_connection_is_nobodys() {
     let from_zero = header(0, 80, SYN, 1000, 0);
     assert_eq!(raw.tcp(&from_zero, &[]), []);
     assert_eq!(raw.count("syn_dropped"), 1);
-    assert_eq!(*info.local.ip(), Ipv4Addr::new(10, 0, 0, 1));
+    assert_eq!(info.local.ip(), Ipv4Addr::new(10, 0, 0, 1));
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! Tables that are full.
 
-use std::net::SocketAddrV4;
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use sidecore_stack::StackError;
@@ -25,7 +25,7 @@ fn no_place_for_another_connection() {
         raw.open(listener, port, 80);
     }
     assert_eq!(raw.tcp(&header(4, 80, SYN, 1, 0), &[]), []);
-    let remote: SocketAddrV4 = "10.0.0.2:80".parse().unwrap();
+    let remote: SocketAddr = "10.0.0.2:80".parse().unwrap();
     let refused = raw.node.try_connect(raw.now, None, remote);
     assert_eq!(refused, Err(StackError::Full));
     assert_eq!(raw.count("connections_full"), 2);
@@ -68,7 +68,7 @@ fn listeners_and_udp_sockets() {
         config.max_listeners = 1;
         config.max_udp_sockets = 1;
     });
-    let addr = |port| SocketAddrV4::new(NODE.ip, port);
+    let addr = |port| SocketAddr::from((NODE.ip, port));
     let stack = &mut raw.node.stack;
     let options = Default::default();
     let first = stack.listen(addr(1), &options, 1, 0).unwrap();
@@ -84,7 +84,7 @@ fn listeners_and_udp_sockets() {
 #[test]
 fn ephemeral_ports_run_out() {
     let mut raw = with_peer(|config| config.ephemeral_ports = 5000..=5003);
-    let remote: SocketAddrV4 = "10.0.0.2:80".parse().unwrap();
+    let remote: SocketAddr = "10.0.0.2:80".parse().unwrap();
     raw.listen(5001, 1);
     for _ in 0..3 {
         raw.node.try_connect(raw.now, None, remote).unwrap();
@@ -92,7 +92,7 @@ fn ephemeral_ports_run_out() {
     let refused = raw.node.try_connect(raw.now, None, remote);
     assert_eq!(refused, Err(StackError::AddressInUse));
     // Another peer is another matter.
-    let other: SocketAddrV4 = "10.0.0.2:81".parse().unwrap();
+    let other: SocketAddr = "10.0.0.2:81".parse().unwrap();
     assert!(raw.node.try_connect(raw.now, None, other).is_ok());
 }
 
@@ -144,7 +144,7 @@ fn only_so_many_neighbours_are_asked_for() {
     });
     let users: Vec<_> = (10..20)
         .map(|host| {
-            let remote = SocketAddrV4::new(Station::new(host).ip, 80);
+            let remote = SocketAddr::from((Station::new(host).ip, 80));
             raw.node.connect(raw.now, remote)
         })
         .collect();

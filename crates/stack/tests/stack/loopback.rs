@@ -27,7 +27,7 @@ fn by_any_local_address() {
         let mut raw = Raw::new();
         let (client, server) = establish(&mut raw, remote);
         let (from, to) = raw.node.addresses(client).unwrap();
-        assert_eq!(from.ip().octets(), local, "{remote}");
+        assert_eq!(from.ip(), std::net::Ipv4Addr::from(local), "{remote}");
         assert_eq!(raw.node.addresses(server), Some((to, from)));
     }
 }

@@ -305,7 +305,7 @@ fn the_mtu_and_the_socket_set_the_segment_size() {
         config.neighbors.push((PEER.ip, PEER.mac));
         config.mtu = 9000;
     });
-    let remote = "10.0.0.2:80".parse().unwrap();
+    let remote: std::net::SocketAddr = "10.0.0.2:80".parse().unwrap();
     for (wanted, announced) in [(None, 8960), (Some(1000), 1000), (Some(60_000), 8960)] {
         let options = SocketOptions {
             mss: wanted,

@@ -1,4 +1,4 @@
-use std::net::SocketAddrV4;
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use sidecore_stack::StackError;
@@ -7,7 +7,7 @@ use sidecore_testkit::{A, B, Datagram, Event, Pair, pattern};
 
 use crate::raw::*;
 
-fn addr(text: &str) -> SocketAddrV4 {
+fn addr(text: &str) -> SocketAddr {
     text.parse().unwrap()
 }
 
@@ -30,10 +30,10 @@ fn there_and_back() {
         .udp_send(now, client, addr("10.0.0.2:53"), b"query")
         .unwrap();
     pair.run_for(Duration::from_millis(1));
-    let from = SocketAddrV4::new(
+    let from = SocketAddr::from((
         pair.nodes[A].ip(),
         pair.nodes[A].stack.udp_local(client).unwrap().port(),
-    );
+    ));
     let expected = Datagram {
         user: server_user,
         from,
@@ -109,7 +109,7 @@ fn broadcasts_go_out_and_come_in() {
     raw.send(&PEER.udp(&all, 68, 67, b"hello all"));
     let datagrams = raw.node.take_datagrams();
     assert_eq!((datagrams.len(), datagrams[0].user), (1, user));
-    assert_eq!(*datagrams[0].to.ip(), all.ip);
+    assert_eq!(datagrams[0].to.ip(), all.ip);
 }
 
 #[test]

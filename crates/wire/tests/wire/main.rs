@@ -3,8 +3,12 @@
 
 mod checksum;
 mod headers;
+mod ipv6;
+mod ndp;
 mod never_panic;
 mod oracle;
+mod oracle6;
 mod seq;
 mod strategies;
+mod strategies6;
 mod tcp;

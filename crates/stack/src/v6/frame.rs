@@ -1,0 +1,107 @@
+//! Headers of IPv6 frames that go out.
+
+use core::net::Ipv6Addr;
+
+use sidecore_wire::ethernet::{ETHERTYPE_IPV6, HEADER_LEN as ETHERNET_LEN};
+use sidecore_wire::{EthernetHeader, Ipv6Header, MacAddress, TcpHeader, checksum, ipv6, tcp};
+
+use super::flow::Flow6;
+use crate::control::Link;
+use crate::frame::MAX_HEADER_LEN;
+
+/// A header that is being written.
+#[derive(Debug)]
+pub(super) struct HeaderBuffer6 {
+    bytes: [u8; MAX_HEADER_LEN],
+    len: usize,
+}
+
+impl HeaderBuffer6 {
+    #[inline]
+    pub(super) const fn new() -> Self {
+        Self {
+            bytes: [0; MAX_HEADER_LEN],
+            len: 0,
+        }
+    }
+
+    #[inline]
+    pub(super) fn bytes(&self) -> &[u8] {
+        &self.bytes[..self.len]
+    }
+
+    #[inline]
+    pub(super) const fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Ethernet (not for the loopback) and IPv6, for `len` bytes behind it.
+    #[inline]
+    pub(super) fn ipv6(&mut self, link: Link, mac: MacAddress, header: &Ipv6Header, len: usize) {
+        if let Link::Station(dst) = link {
+            let ethernet = EthernetHeader {
+                dst,
+                src: mac,
+                ethertype: ETHERTYPE_IPV6,
+            };
+            self.len += ethernet.emit(&mut self.bytes[self.len..]);
+        }
+        self.len += header.emit(&mut self.bytes[self.len..], len);
+    }
+
+    /// TCP, for `payload_len` bytes; `addresses` is the sum of both addresses, the checksum field gets the folded
+    /// pseudo-header's. Returns where the header starts.
+    #[inline]
+    pub(super) fn tcp(&mut self, addresses: u32, header: &TcpHeader, payload_len: u32) -> u16 {
+        let start = self.len;
+        let len = header.emit(&mut self.bytes[start..]);
+        self.len += len;
+        let rest = checksum::pseudo_v6(
+            Ipv6Addr::UNSPECIFIED,
+            Ipv6Addr::UNSPECIFIED,
+            ipv6::PROTOCOL_TCP,
+            len as u32 + payload_len,
+        );
+        self.put_checksum(start + tcp::CHECKSUM_OFFSET, addresses + rest);
+        start as u16
+    }
+
+    /// All headers of a segment of a connection. Returns where the TCP header starts.
+    #[inline]
+    pub(super) fn segment(
+        &mut self,
+        link: Link,
+        mac: MacAddress,
+        (flow, hop_limit): (&Flow6, u8),
+        header: &TcpHeader,
+        payload_len: u32,
+    ) -> u16 {
+        let header = TcpHeader {
+            src_port: flow.key.local_port,
+            dst_port: flow.key.remote_port,
+            ..*header
+        };
+        let ip = Ipv6Header {
+            flow_label: flow.label,
+            hop_limit,
+            ..Ipv6Header::new(flow.key.local_ip, flow.key.remote_ip, ipv6::PROTOCOL_TCP)
+        };
+        self.ipv6(link, mac, &ip, header.len() + payload_len as usize);
+        self.tcp(flow.sum, &header, payload_len)
+    }
+
+    /// Writes a folded sum.
+    #[inline]
+    pub(super) fn put_checksum(&mut self, at: usize, sum: u32) {
+        if let Some(field) = self.bytes.get_mut(at..at + 2) {
+            field.copy_from_slice(&checksum::fold(sum).to_be_bytes());
+        }
+    }
+
+    /// Appends bytes that the caller writes.
+    pub(super) fn append(&mut self, emit: impl FnOnce(&mut [u8]) -> usize) {
+        self.len += emit(&mut self.bytes[self.len..]);
+    }
+}
+
+const _: () = assert!(MAX_HEADER_LEN >= ETHERNET_LEN + ipv6::HEADER_LEN + tcp::MAX_HEADER_LEN);
