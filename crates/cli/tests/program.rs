@@ -207,7 +207,7 @@ fn wrong_usage_is_told_from_failure() {
         &[][..],
         &["nonsense"],
         &["engine", "--addr", "10.77.0.2", "--tap", "x"],
-        &["engine", "--addr", "fe80::1/64", "--tap", "x"],
+        &["engine", "--addr", "fd00::1/129", "--tap", "x"],
         &["engine", "--tap", "x"],
         &["engine", "--cores", "0,1"],
         &["engine", "--netns", "x"],
