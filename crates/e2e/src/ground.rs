@@ -22,7 +22,7 @@ pub const ENGINE: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 2);
 pub const HOST: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 1);
 
 /// Frames that wait on their way to the engine, as with every TAP of ours.
-const QUEUE: u32 = 10_000;
+const QUEUE: u32 = 60_000;
 
 /// Times that an engine is asked for its figures, two seconds each.
 const PATIENCE: usize = 15;

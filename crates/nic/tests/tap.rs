@@ -30,10 +30,8 @@ fn udp_both_ways(mode: TapIo, napi: bool, count_arrivals: bool) {
         .args(["link", "show", tap.name()])
         .output();
     if let Ok(link) = link.map(|output| String::from_utf8(output.stdout).unwrap()) {
-        assert!(
-            link.contains("mtu 1500") && link.contains("qlen 10000"),
-            "{link}"
-        );
+        let queue = format!("qlen {}", TapConfig::default().queue_len);
+        assert!(link.contains("mtu 1500") && link.contains(&queue), "{link}");
     }
     let socket = UdpSocket::bind((HOST, 0)).unwrap();
     socket

@@ -54,7 +54,8 @@ pub struct TapConfig {
     pub host_addresses: Vec<(IpAddr, u8)>,
     /// Puts the host side into this named network namespace (`ip netns add NAME`); `None`: the caller's own.
     pub netns: Option<String>,
-    /// Frames that wait on their way to us before the kernel drops them (the interface's `txqueuelen`).
+    /// Frames that wait on their way to us before the kernel drops them (the interface's `txqueuelen`). Ten thousand connections can have two each on
+    /// their way while the engine's processor does something else.
     pub queue_len: u32,
     /// Sets `IFF_NAPI`: the kernel receives our frames in its NAPI context, with GRO, which can be a thread of its own
     /// (`/sys/class/net/NAME/threaded`), and not inside our write.
@@ -71,7 +72,7 @@ pub struct TapConfig {
 }
 
 impl Default for TapConfig {
-    /// `sidecore0`, MTU 1500, a queue of 10 000 frames, with offload, without NAPI, no addresses.
+    /// `sidecore0`, MTU 1500, a queue of 60 000 frames, with offload, without NAPI, no addresses.
     fn default() -> Self {
         Self {
             name: "sidecore0".into(),
@@ -79,7 +80,7 @@ impl Default for TapConfig {
             mtu: 1500,
             host_addresses: Vec::new(),
             netns: None,
-            queue_len: 10_000,
+            queue_len: 60_000,
             napi: false,
             offload: true,
             mode: TapIo::default(),
