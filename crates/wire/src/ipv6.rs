@@ -42,7 +42,7 @@ pub const ALL_ROUTERS: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 2);
 /// All routers that speak MLDv2, `ff02::16` (RFC 3810 section 5.2.14).
 pub const ALL_MLDV2_ROUTERS: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 0x16);
 
-/// The solicited-node group of an address, `ff02::1:ffXX:XXXX` (RFC 4291 section 2.7.1).
+/// The solicited-node group of an address, within `ff02::1:ff00:0/104` (RFC 4291 section 2.7.1).
 #[inline]
 pub const fn solicited_node(address: Ipv6Addr) -> Ipv6Addr {
     let prefix = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 1, 0xff00, 0).to_bits();

@@ -154,41 +154,28 @@ fn of_connection(tcp: &Connection, dti: &Dti, option: Opt) -> u64 {
 
 /// The value that a connection of this DTI would begin with.
 fn remembered(dti: &Dti, option: Opt, default: &Config) -> u64 {
-    let find = |of: fn(&SocketOption) -> Option<u64>| dti.options.iter().find_map(of);
-    match option {
-        Opt::NoDelay => find(|o| match o {
-            SocketOption::NoDelay(on) => Some((*on).into()),
-            _ => None,
-        })
-        .unwrap_or(default.no_delay.into()),
-        Opt::Cork => find(|o| match o {
-            SocketOption::Cork(on) => Some((*on).into()),
-            _ => None,
-        })
-        .unwrap_or(0),
-        Opt::QuickAck => find(|o| match o {
-            SocketOption::QuickAck(on) => Some((*on).into()),
-            _ => None,
-        })
-        .unwrap_or(default.delayed_ack.is_zero().into()),
-        Opt::UserTimeout => find(|o| match o {
-            SocketOption::UserTimeout(time) => Some(time.map_or(0, micros)),
-            _ => None,
-        })
-        .unwrap_or(default.user_timeout.map_or(0, micros)),
-        Opt::Congestion => find(|o| match o {
-            SocketOption::Congestion(algorithm) => Some(controller(*algorithm)),
-            _ => None,
-        })
-        .unwrap_or(controller(default.congestion)),
+    let set = dti.options.iter().find_map(|set| match (option, set) {
+        (Opt::NoDelay, SocketOption::NoDelay(on))
+        | (Opt::Cork, SocketOption::Cork(on))
+        | (Opt::QuickAck, SocketOption::QuickAck(on)) => Some((*on).into()),
+        (Opt::UserTimeout, SocketOption::UserTimeout(time)) => Some(time.map_or(0, micros)),
+        (Opt::Congestion, SocketOption::Congestion(algorithm)) => Some(controller(*algorithm)),
+        _ => None,
+    });
+    set.unwrap_or_else(|| match option {
+        Opt::NoDelay => default.no_delay.into(),
+        Opt::Cork => 0,
+        Opt::QuickAck => default.delayed_ack.is_zero().into(),
+        Opt::UserTimeout => default.user_timeout.map_or(0, micros),
+        Opt::Congestion => controller(default.congestion),
         _ => {
-            let on = dti.options.iter().find_map(|o| match o {
+            let on = dti.options.iter().find_map(|set| match set {
                 SocketOption::Keepalive(keepalive) => *keepalive,
                 _ => None,
             });
             keepalive_value(dti, option, on)
         }
-    }
+    })
 }
 
 /// GetOption.
