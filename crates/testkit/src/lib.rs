@@ -11,6 +11,7 @@
 //! | `adversary` | two stacks on a network that does what bytes say |
 //! | `pair` | [`Pair`]: two nodes, two links, one clock, bounded steps |
 //! | `packet`, `packet6` | frames made by hand, and frames taken apart |
+//! | `sockets` | [`sockets::Sockets`]: sockets with Linux's numbers and errors over one stack, IP packets in and out |
 
 #![forbid(unsafe_code)]
 
@@ -23,6 +24,7 @@ pub mod packet;
 pub mod packet6;
 mod pair;
 mod rng;
+pub mod sockets;
 
 use proptest::test_runner::{Config as ProptestConfig, RngSeed};
 
