@@ -246,6 +246,23 @@ impl Connection {
         connection
     }
 
+    /// As [`Connection::accept`], for a SYN that was answered before with this `iss` and forgotten (a SYN cookie): in SYN-RECEIVED,
+    /// no SYN-ACK is due, no timer runs, and the round-trip time is not known. The segment that brings the cookie must follow at once.
+    /// `receive_limit` is what the SYN-ACK's window was chosen from.
+    pub fn accept_answered(
+        now: Instant,
+        config: &Config,
+        iss: SeqNumber,
+        syn: &TcpHeader,
+        receive_limit: u64,
+    ) -> Self {
+        let mut connection = Self::accept(now, config, iss, syn);
+        connection.flags.clear(Flags::SYN_DUE);
+        connection.set_receive_limit(receive_limit);
+        connection.select_syn_window();
+        connection
+    }
+
     fn new(now: Instant, config: &Config, iss: SeqNumber) -> Self {
         let mut flags = Flags::UNSYNCHRONIZED;
         flags.assign(Flags::TIMESTAMPS, config.timestamps);

@@ -15,5 +15,6 @@ mod random;
 mod raw;
 mod six;
 mod smoltcp_peer;
+mod syn_cookies;
 mod transfer;
 mod udp;
