@@ -48,6 +48,7 @@ mod input;
 mod limiter;
 mod list;
 mod listen;
+mod marking;
 mod output;
 mod ports;
 mod reassembly;

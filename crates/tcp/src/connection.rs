@@ -197,6 +197,8 @@ pub(crate) struct Cold {
     pub(crate) passive: bool,
     /// All that is out is to be sent again: segments were too large.
     pub(crate) all_lost: bool,
+    /// The SYN-ACK was answered, and the round trip measured, before the handshake was let complete.
+    pub(crate) deferred: bool,
     /// The window scale is offered (only while SYN-SENT and SYN-RECEIVED).
     pub(crate) scale_offered: bool,
     /// What the peer announced, and what we did.
@@ -441,6 +443,7 @@ impl Cold {
             soft_error: false,
             passive: false,
             all_lost: false,
+            deferred: false,
             scale_offered: config.window_scale.is_some(),
             peer_mss: DEFAULT_PEER_MSS,
             announced_mss,

@@ -10,6 +10,7 @@ mod icmp;
 mod ip;
 mod limits;
 mod loopback;
+mod options;
 mod random;
 mod raw;
 mod six;

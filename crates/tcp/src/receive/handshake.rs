@@ -93,7 +93,9 @@ impl Connection {
         arrival.outcome.established = true;
         self.flags.clear(Flags::SYN_DUE.or(Flags::UNSYNCHRONIZED));
         self.retransmit_at = Instant::NEVER;
-        if self.cold.attempts == 0 {
+        if self.cold.deferred {
+            // Measured when the SYN-ACK was answered.
+        } else if self.cold.attempts == 0 {
             self.rtt_finish(arrival.now);
         } else {
             // RFC 6298 section 5.7: "If the timer expires awaiting the ACK of a SYN segment and the TCP implementation is
