@@ -394,7 +394,10 @@ mod tests {
         message[112..115].copy_from_slice(&[0, 9, 255]);
         message[44..51].copy_from_slice(&[0, 59, 4, 0, 0, 0, 10]);
         let read = DhcpMessage::parse(&message).unwrap();
-        assert_eq!((read.renewal_secs, read.rebinding_secs), (Some(9), Some(10)));
+        assert_eq!(
+            (read.renewal_secs, read.rebinding_secs),
+            (Some(9), Some(10))
+        );
     }
 
     #[test]
