@@ -47,6 +47,9 @@ pub struct StackConfig {
     pub echo_rate: Rate,
     /// How many ICMP errors are sent (RFC 1812 section 4.3.2.8).
     pub icmp_error_rate: Rate,
+    /// Challenge ACKs a second that all connections send together, on average (RFC 5961 section 7; each has a limit of its own, too). It
+    /// should be far more than one connection sends.
+    pub challenge_acks: u32,
     /// Resets, ARP packets and ICMP messages that may wait for the end of a turn; what comes on top is dropped and
     /// counted.
     pub control_queue: usize,
@@ -87,6 +90,7 @@ impl Default for StackConfig {
                 per_second: 1000,
                 burst: 50,
             },
+            challenge_acks: 10_000,
             control_queue: 512,
             tcp: sidecore_tcp::Config::default(),
             ephemeral_ports: 32768..=60999,

@@ -84,6 +84,7 @@ pub(crate) struct Keys {
     pub(crate) flow: FlowHasher,
     pub(crate) neighbors: FlowHasher,
     pub(crate) ports: FlowHasher,
+    pub(crate) challenges: FlowHasher,
     /// For [`sidecore_tcp::initial_sequence_number`] and [`sidecore_tcp::timestamp_offset`].
     pub(crate) sequence: [u8; 16],
     /// For [`Codec`].
@@ -114,6 +115,7 @@ impl Keys {
             flow: FlowHasher::new(key(b"flow")),
             neighbors: FlowHasher::new(key(b"neighbors")),
             ports: FlowHasher::new(key(b"ports")),
+            challenges: FlowHasher::new(key(b"challenges")),
             sequence: bytes(b"sequence"),
             cookie_base: bytes(b"cookie base"),
             cookie_secret: bytes(b"cookie secret"),

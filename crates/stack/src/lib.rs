@@ -21,6 +21,7 @@
 //! | `segment` | a TCP segment and its connection; what its outcome means for the host |
 //! | `listen`, `socket`, `udp` | what the caller asks for |
 //! | `syn_cookie` | handshakes of which nothing is kept |
+//! | `limiter`, `challenge` | how often strangers are answered |
 //! | `output`, `frame`, `control` | what goes out |
 //! | `connections`, `flow`, `wheel`, `list` | the slab, the flow table, timers, intrusive lists |
 //! | `arp`, `icmp`, `reassembly` | the neighbour cache, ICMP, fragments |
@@ -33,6 +34,7 @@
 
 mod address;
 mod arp;
+mod challenge;
 mod config;
 mod connections;
 mod control;

@@ -4,6 +4,7 @@ use sidecore_tcp::{Instant, RangePool};
 
 use crate::address::Addresses;
 use crate::arp::cache::NeighborCache;
+use crate::challenge::ChallengeBudget;
 use crate::config::StackConfig;
 use crate::connections::{Connections, Queue, flag};
 use crate::control::{Control, ControlQueue};
@@ -39,6 +40,7 @@ pub struct Stack {
     pub(crate) ephemeral: EphemeralPorts,
     pub(crate) echo_limiter: Limiter,
     pub(crate) error_limiter: Limiter,
+    pub(crate) challenges: ChallengeBudget,
     /// Identification of packets that are sent in fragments.
     pub(crate) ip_ident: u16,
     /// When the last turn ended.
@@ -73,6 +75,7 @@ impl Stack {
             ephemeral: EphemeralPorts::new(config.ephemeral_ports.clone(), keys.ports),
             echo_limiter: Limiter::new(config.echo_rate, now),
             error_limiter: Limiter::new(config.icmp_error_rate, now),
+            challenges: ChallengeBudget::new(config.challenge_acks, keys.challenges),
             ip_ident: 0,
             turn: now,
             keys,

@@ -5,6 +5,7 @@ use core::time::Duration;
 use serde::{Deserialize, Serialize};
 use sidecore_wire::WindowScale;
 
+use crate::challenge::ChallengeLimit;
 use crate::time::millis;
 
 /// A congestion controller.
@@ -93,6 +94,8 @@ pub struct Config {
     pub fin_wait_2_timeout: Duration,
     /// What is added to the clock of the timestamps (RFC 7323 section 5.4); see [`crate::timestamp_offset`].
     pub timestamp_offset: u32,
+    /// How many challenge ACKs are sent (RFC 5961 section 7).
+    pub challenge_limit: ChallengeLimit,
     /// How many segments the congestion window may lie above what is in flight when a recovery ends (RFC 6582
     /// section 3.2 step 3: "take measures to avoid a possible burst of data").
     pub max_burst: u32,
@@ -120,6 +123,7 @@ impl Default for Config {
             time_wait: Duration::from_secs(60),
             fin_wait_2_timeout: Duration::from_secs(60),
             timestamp_offset: 0,
+            challenge_limit: ChallengeLimit::default(),
             max_burst: 16,
         }
     }

@@ -5,6 +5,7 @@ use core::time::Duration;
 use serde::{Deserialize, Serialize};
 use sidecore_wire::{SeqNumber, TcpFlags, TcpHeader, WindowScale};
 
+use crate::challenge::Challenges;
 use crate::config::{Config, LossDetection, Settings};
 use crate::congestion::{Controller, Window};
 use crate::flags::Flags;
@@ -182,9 +183,7 @@ pub(crate) struct Cold {
     /// The SEG.SEQ of Flags::RESET_REPLY.
     #[serde(with = "crate::snapshot::seq")]
     pub(crate) reset_reply_seq: SeqNumber,
-    /// Challenge ACKs in the second that began at `challenge_second` (RFC 5961 section 7).
-    pub(crate) challenge_second: u32,
-    pub(crate) challenges: u8,
+    pub(crate) challenges: Challenges,
     pub(crate) duplicate_acks: u8,
     /// Retransmissions by timer, or zero-window probes, in a row.
     pub(crate) attempts: u8,
@@ -449,8 +448,7 @@ impl Cold {
             reno_sacked: 0,
             unanswered_since: now,
             reset_reply_seq: SeqNumber(0),
-            challenge_second: 0,
-            challenges: 0,
+            challenges: Challenges::new(config.challenge_limit),
             duplicate_acks: 0,
             attempts: 0,
             probe_backoff: 0,

@@ -62,6 +62,7 @@
 #![forbid(unsafe_code)]
 
 mod application;
+mod challenge;
 mod config;
 mod congestion;
 mod connection;
@@ -90,6 +91,7 @@ mod types;
 mod undo;
 mod window;
 
+pub use challenge::ChallengeLimit;
 pub use config::{Algorithm, Config, Keepalive, LossDetection};
 pub use connection::Connection;
 pub use isn::{initial_sequence_number, timestamp_offset};

@@ -121,6 +121,8 @@ pub struct Outcome {
     pub closed: Option<CloseReason>,
     /// The segment or its payload was dropped.
     pub dropped: Option<DropReason>,
+    /// A challenge ACK is due (RFC 5961) that is due for nothing else: see [`crate::Connection::withhold_challenge`].
+    pub challenge: bool,
     /// In TIME-WAIT a newer SYN arrived (RFC 9293 section 3.10.7.4, RFC 6191): the caller may replace this connection
     /// by a fresh one for this SYN. This connection is as before.
     pub respawn: bool,

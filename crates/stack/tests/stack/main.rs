@@ -4,6 +4,7 @@
 
 mod accept_queue;
 mod arp;
+mod attacks;
 mod close;
 mod handshake;
 mod icmp;
