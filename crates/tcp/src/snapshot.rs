@@ -161,7 +161,7 @@ impl Connection {
             list.first(ranges).is_none_or(|first| first.start > after)
                 && list.last(ranges).is_none_or(|last| last.end <= until)
         };
-        let fits = sacked == cold.sacked_bytes
+        let fits = sacked == u64::from(cold.sacked_bytes)
             && inside(&cold.sacked, self.snd_una, self.snd_nxt)
             && inside(&cold.out_of_order, self.rcv_nxt, self.rcv_adv)
             && self.transmit_times_fit(ranges)

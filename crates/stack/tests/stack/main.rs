@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 mod accept_queue;
+mod adversary;
 mod arp;
 mod attacks;
 mod close;
