@@ -146,6 +146,8 @@ counters! {
     icmp_in,
     /// ICMP messages dropped: cut short, or checksum.
     icmp_malformed,
+    /// Packets of ours were too large for their path, by ICMP messages that were believed.
+    path_mtu_lowered,
     /// ICMP errors that match nothing of ours.
     icmp_unmatched,
     /// Echo requests answered.

@@ -25,6 +25,7 @@
 //! | `output`, `frame`, `control` | what goes out |
 //! | `connections`, `flow`, `wheel`, `list` | the slab, the flow table, timers, intrusive lists |
 //! | `arp`, `icmp`, `reassembly` | the neighbour cache, ICMP, fragments |
+//! | `path_mtu` | what paths carry |
 //! | `v6` | all that IPv6 does differently |
 //!
 //! Whatever comes from the network is hostile: no input panics, every table has a limit, and what does not fit is
@@ -52,6 +53,7 @@ mod limiter;
 mod list;
 mod listen;
 mod output;
+mod path_mtu;
 mod ports;
 mod reassembly;
 mod segment;

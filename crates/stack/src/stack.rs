@@ -13,6 +13,7 @@ use crate::hash::Keys;
 use crate::limiter::Limiter;
 use crate::list::List;
 use crate::listen::Listeners;
+use crate::path_mtu::PathMtus;
 use crate::ports::EphemeralPorts;
 use crate::reassembly::{Key4, Reassembly};
 use crate::syn_cookie::code::Codec;
@@ -38,6 +39,7 @@ pub struct Stack {
     pub(crate) reassembly: Reassembly<Key4>,
     pub(crate) six: Six,
     pub(crate) ephemeral: EphemeralPorts,
+    pub(crate) paths: PathMtus,
     pub(crate) echo_limiter: Limiter,
     pub(crate) error_limiter: Limiter,
     pub(crate) challenges: ChallengeBudget,
@@ -73,6 +75,7 @@ impl Stack {
             reassembly: Reassembly::new(config.reassembly.clone()),
             six: Six::new(&config.ipv6, config.mtu, &keys, now),
             ephemeral: EphemeralPorts::new(config.ephemeral_ports.clone(), keys.ports),
+            paths: PathMtus::new(config.path_mtus, keys.ports),
             echo_limiter: Limiter::new(config.echo_rate, now),
             error_limiter: Limiter::new(config.icmp_error_rate, now),
             challenges: ChallengeBudget::new(config.challenge_acks, keys.challenges),

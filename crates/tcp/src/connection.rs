@@ -10,6 +10,7 @@ use crate::config::{Config, LossDetection, Settings};
 use crate::congestion::{Controller, Window};
 use crate::flags::Flags;
 use crate::flight::Flight;
+use crate::path::Path;
 use crate::prr::Prr;
 use crate::rack::Rack;
 use crate::range_pool::{RangeList, RangePool};
@@ -182,6 +183,7 @@ pub(crate) struct Cold {
     #[serde(with = "crate::snapshot::seq")]
     pub(crate) reset_reply_seq: SeqNumber,
     pub(crate) challenges: Challenges,
+    pub(crate) path: Path,
     pub(crate) duplicate_acks: u8,
     /// Retransmissions by timer, or zero-window probes, in a row.
     pub(crate) attempts: u8,
@@ -214,6 +216,7 @@ pub(crate) struct Counters {
     pub(crate) challenge_acks: u32,
     pub(crate) tail_probes: u32,
     pub(crate) undos: u32,
+    pub(crate) path_probes: u32,
 }
 
 const _: () = assert!(core::mem::offset_of!(Connection, cold) <= 208);
@@ -358,7 +361,8 @@ impl Connection {
         } else {
             0
         };
-        self.mss = self.cold.peer_mss.min(self.cold.announced_mss) - options;
+        let path = self.cold.path.low;
+        self.mss = self.cold.peer_mss.min(self.cold.announced_mss).min(path) - options;
     }
 
     /// The sequence number at an offset of what we send.
@@ -448,6 +452,7 @@ impl Cold {
             unanswered_since: now,
             reset_reply_seq: SeqNumber(0),
             challenges: Challenges::new(config.challenge_limit),
+            path: Path::new(now, config, announced_mss),
             duplicate_acks: 0,
             attempts: 0,
             probe_backoff: 0,

@@ -186,6 +186,10 @@ pub struct Info {
     pub state: State,
     /// The payload of a full segment that we send, in bytes: options are taken off.
     pub effective_mss: u16,
+    /// The path MTU that the connection goes by, as IPv4 counts it (40 bytes of headers): over IPv6 it is 20 bytes more.
+    pub path_mtu: u16,
+    /// Probes of larger segments that were sent (RFC 4821).
+    pub path_probes: u32,
     /// The estimated payload of the peer's full segments, in bytes.
     pub receive_mss: u16,
     /// Timestamps are in use.

@@ -132,7 +132,7 @@ fn packet_too_big_must_quote_what_is_in_flight() {
     let (_, user) = raw.open(listener, 80);
     let send = |raw: &mut six::Raw6, quoted: &[u8]| {
         let message = Icmpv6::PacketTooBig { mtu: 1280 };
-        raw.send(&ROUTER6.message(&six::NODE, &message, quoted));
+        raw.send(&ROUTER6.icmp(&six::NODE, &message, quoted));
         raw.node.tcp(user).unwrap().effective_mss()
     };
     raw.node.write(user, &[7; 1000]);
@@ -149,12 +149,12 @@ fn packet_too_big_must_quote_what_is_in_flight() {
     // Hard errors are soft for IPv6, too.
     for code in 0..=6 {
         let message = Icmpv6::DestinationUnreachable { code };
-        raw.send(&ROUTER6.message(&six::NODE, &message, quote(&data, 48)));
+        raw.send(&ROUTER6.icmp(&six::NODE, &message, quote(&data, 48)));
     }
     let problem = Icmpv6::ParameterProblem {
         code: icmpv6::PROBLEM_NEXT_HEADER,
         pointer: 40,
     };
-    raw.send(&ROUTER6.message(&six::NODE, &problem, quote(&data, 48)));
+    raw.send(&ROUTER6.icmp(&six::NODE, &problem, quote(&data, 48)));
     assert_eq!(raw.node.closed(user), None);
 }

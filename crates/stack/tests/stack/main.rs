@@ -12,6 +12,7 @@ mod icmp;
 mod ip;
 mod limits;
 mod loopback;
+mod path_mtu;
 mod random;
 mod raw;
 mod six;
