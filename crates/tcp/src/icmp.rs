@@ -3,6 +3,7 @@
 use sidecore_wire::SeqNumber;
 
 use crate::Connection;
+use crate::flags::Flags;
 use crate::time::Instant;
 use crate::types::{CloseReason, IcmpKind, State};
 
@@ -44,6 +45,8 @@ impl Connection {
             // MUST-56: "soft error conditions … a TCP implementation MUST NOT abort the connection".
             _ => {
                 self.cold.soft_error = true;
+                // Not for header prediction, which would not take it back.
+                self.flags.set(Flags::BACKED_OFF);
                 None
             }
         }

@@ -73,6 +73,7 @@ mod icmp;
 mod info;
 mod invariants;
 mod isn;
+mod options;
 mod path;
 mod prr;
 mod rack;
