@@ -96,6 +96,11 @@ impl Connection {
             out_of_order: counters.out_of_order,
             out_of_order_ranges: self.cold.out_of_order.len(),
             challenge_acks: counters.challenge_acks,
+            ecn: self.ecn_is_agreed(),
+            ce_received: counters.ce_received,
+            ece_received: counters.ece_received,
+            ecn_reductions: counters.ecn_reductions,
+            dctcp_alpha: self.dctcp_alpha(),
             last_received: self.last_received,
         }
     }

@@ -45,6 +45,7 @@
 pub mod addr;
 pub mod arp;
 pub mod checksum;
+pub mod ecn;
 mod error;
 pub mod ethernet;
 pub mod icmpv4;
