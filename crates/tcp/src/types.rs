@@ -250,6 +250,10 @@ pub struct Info {
     pub ecn_reductions: u32,
     /// DCTCP.Alpha (RFC 8257), in 2^-20; `None` with other controllers.
     pub dctcp_alpha: Option<u32>,
+    /// Retransmissions by timer, or probes, in a row without an answer.
+    pub unanswered_attempts: u8,
+    /// ICMP said that the peer cannot be reached, and nothing has come from it since (RFC 9293 section 3.9.1.8).
+    pub soft_error: bool,
     /// When a segment came in last.
     pub last_received: Instant,
 }

@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 mod accept_queue;
+mod adversary;
 mod arp;
 mod close;
 mod handshake;
@@ -12,7 +13,9 @@ mod limits;
 mod loopback;
 mod random;
 mod raw;
+mod rfc9293;
 mod six;
 mod smoltcp_peer;
+mod syn_cookies;
 mod transfer;
 mod udp;
