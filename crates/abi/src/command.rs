@@ -156,7 +156,7 @@ pub enum Opt {
     UserTimeout = 7,
     /// Bytes of receive buffer at most; 0: auto-tuned (SO_RCVBUF).
     ReceiveBuffer = 8,
-    /// Congestion control: 0 NewReno, 1 CUBIC.
+    /// Congestion control: 0 NewReno, 1 CUBIC, 2 DCTCP. Before the connection is opened.
     Congestion = 9,
     /// Close: u64::MAX off; else time for which data is kept trying before a reset; 0 resets at once (SO_LINGER).
     Linger = 10,
@@ -166,6 +166,8 @@ pub enum Opt {
     LocalAddress = 12,
     /// Read only: address of the peer is answered in body 0..3.
     PeerAddress = 13,
+    /// ECN (RFC 3168): 0 off, 1 where the peer asks for it, 2 asked for. Before the connection is opened.
+    Ecn = 32,
 }
 
 impl Opt {
@@ -187,6 +189,9 @@ impl Opt {
             LocalAddress,
             PeerAddress,
         ];
+        if raw == Ecn as u64 {
+            return Some(Ecn);
+        }
         if raw >= 1 && raw as usize <= ALL.len() {
             Some(ALL[raw as usize - 1])
         } else {

@@ -4,7 +4,7 @@ use core::net::Ipv4Addr;
 use core::ops::RangeInclusive;
 use core::time::Duration;
 
-use sidecore_tcp::{Algorithm, Keepalive};
+use sidecore_tcp::{Algorithm, Ecn, Keepalive};
 use sidecore_wire::MacAddress;
 
 use crate::address::Ipv4Cidr;
@@ -172,6 +172,8 @@ pub struct SocketOptions {
     pub user_timeout: Option<Duration>,
     /// The congestion controller.
     pub congestion: Option<Algorithm>,
+    /// Whether ECN is used.
+    pub ecn: Option<Ecn>,
     /// The largest segment to announce and send, in bytes; what the MTU allows is the upper bound in any case.
     pub mss: Option<u16>,
     /// Bytes of receive buffer with which a connection begins: what its SYN advertises.
@@ -187,6 +189,7 @@ impl Default for SocketOptions {
             keepalive: None,
             user_timeout: None,
             congestion: None,
+            ecn: None,
             mss: None,
             receive_window: 65535,
             v6_only: false,
@@ -210,4 +213,6 @@ pub enum SocketOption {
     UserTimeout(Option<Duration>),
     /// The congestion controller. It can be chosen in [`SocketOptions`] only.
     Congestion(Algorithm),
+    /// Whether ECN is used. It can be chosen in [`SocketOptions`] only.
+    Ecn(Ecn),
 }

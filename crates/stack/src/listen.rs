@@ -462,6 +462,7 @@ impl Stack {
         config.keepalive = options.keepalive.or(config.keepalive);
         config.user_timeout = options.user_timeout.or(config.user_timeout);
         config.congestion = options.congestion.unwrap_or(config.congestion);
+        config.ecn = options.ecn.unwrap_or(config.ecn);
         config
     }
 

@@ -251,7 +251,7 @@ impl Stack {
             Link::Loopback => MacAddress::UNSPECIFIED,
         };
         // By reference: the header is not moved once more.
-        match &UsualHeader::new(mac, station, key, header, len) {
+        match &UsualHeader::new(mac, station, key, header, len, segment.ecn) {
             Some(usual) if link == Link::Loopback => {
                 let header = usual.without_ethernet();
                 let offload = offload(UsualHeader::TCP_START_LOOPBACK, header);
@@ -263,7 +263,7 @@ impl Stack {
             }
             None => {
                 let mut buffer = HeaderBuffer::new();
-                let start = buffer.segment(link, mac, key, header, len);
+                let start = buffer.segment(link, mac, key, header, len, segment.ecn);
                 out.send(buffer.bytes(), bytes, &offload(start, buffer.bytes()));
             }
         }

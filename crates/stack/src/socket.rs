@@ -271,7 +271,7 @@ impl Stack {
             SocketOption::QuickAck(false) => tcp.set_delayed_ack(delayed_ack),
             SocketOption::Keepalive(keepalive) => tcp.set_keepalive(keepalive),
             SocketOption::UserTimeout(timeout) => tcp.set_user_timeout(timeout),
-            SocketOption::Congestion(_) => return false,
+            SocketOption::Congestion(_) | SocketOption::Ecn(_) => return false,
         }
         self.touch(index);
         true

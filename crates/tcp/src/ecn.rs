@@ -165,6 +165,11 @@ impl Connection {
         }
     }
 
+    /// Whether this end is willing to use ECN.
+    pub fn ecn(&self) -> Ecn {
+        self.cold.ecn.willing
+    }
+
     /// Whether the peer and we use ECN.
     pub(crate) fn ecn_is_agreed(&self) -> bool {
         self.flags.any(Flags::ECN)

@@ -259,8 +259,10 @@ fn hand_over(cx: &mut Context<'_>, waiting: u32, child: u32, accept: &PostedAcce
 fn opening_options(dti: &Dti) -> SocketOptions {
     let mut options = SocketOptions::default();
     for option in &dti.options {
-        if let SocketOption::Congestion(algorithm) = option {
-            options.congestion = Some(*algorithm);
+        match option {
+            SocketOption::Congestion(algorithm) => options.congestion = Some(*algorithm),
+            SocketOption::Ecn(ecn) => options.ecn = Some(*ecn),
+            _ => {}
         }
     }
     options
