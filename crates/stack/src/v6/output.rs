@@ -197,6 +197,7 @@ impl Stack {
             len,
             segment.ecn,
         );
+        buffer.mark(start, slot);
         let offload = TxOffload {
             checksum: Some((start, tcp::CHECKSUM_OFFSET as u16)),
             segment_size: if len > u32::from(size) { size } else { 0 },
