@@ -20,6 +20,7 @@ pub mod adversary;
 mod device;
 mod host;
 mod link;
+pub mod marking;
 mod node;
 pub mod packet;
 pub mod packet6;
