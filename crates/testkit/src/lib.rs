@@ -8,6 +8,7 @@
 //! | `link` | loss, duplication, delay, reordering, corruption, rate |
 //! | `host` | [`TestHost`]: keeps what is written until it is acknowledged, and checks what is stored |
 //! | `node` | [`Node`]: a stack with its host, its loopback, and short calls for tests |
+//! | `adversary` | two stacks on a network that does what bytes say |
 //! | `pair` | [`Pair`]: two nodes, two links, one clock, bounded steps |
 //! | `packet`, `packet6` | frames made by hand, and frames taken apart |
 //! | `script` | [`script::run`]: scripts in packetdrill's language
@@ -15,6 +16,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod adversary;
 mod device;
 mod host;
 mod link;
