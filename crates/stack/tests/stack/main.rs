@@ -13,6 +13,7 @@ mod limits;
 mod loopback;
 mod random;
 mod raw;
+mod rfc9293;
 mod six;
 mod smoltcp_peer;
 mod syn_cookies;
