@@ -10,26 +10,39 @@ use super::syntax::Place;
 pub(super) struct Cursor<'a> {
     text: &'a str,
     at: usize,
+    /// The end of what was passed over last, blanks not counted.
+    last: usize,
     file: Rc<str>,
 }
 
 impl<'a> Cursor<'a> {
     pub(super) fn new(file: &str, text: &'a str) -> Self {
         let file = file.into();
-        let mut cursor = Self { text, at: 0, file };
+        let mut cursor = Self {
+            text,
+            at: 0,
+            last: 0,
+            file,
+        };
         cursor.skip();
         cursor
     }
 
+    /// Where the next word is.
     pub(super) fn place(&self) -> Place {
+        self.place_of(self.at)
+    }
+
+    fn place_of(&self, at: usize) -> Place {
         Place {
             file: Rc::clone(&self.file),
-            line: 1 + self.text[..self.at].matches('\n').count(),
+            line: 1 + self.text[..at].matches('\n').count(),
         }
     }
 
+    /// Something is wrong at, or behind, what was passed over last.
     pub(super) fn fail<T>(&self, message: impl Into<String>) -> Result<T, Failure> {
-        Err(Failure::new(&self.place(), message))
+        Err(Failure::new(&self.place_of(self.last), message))
     }
 
     pub(super) fn rest(&self) -> &'a str {
@@ -60,6 +73,7 @@ impl<'a> Cursor<'a> {
     fn pass(&mut self, len: usize) -> &'a str {
         let passed = &self.text[self.at..self.at + len];
         self.at += len;
+        self.last = self.at;
         self.skip();
         passed
     }
@@ -147,19 +161,26 @@ impl<'a> Cursor<'a> {
 
     /// Seconds, with a fraction or without, as microseconds.
     pub(super) fn seconds(&mut self) -> Result<u64, Failure> {
-        let whole = self.digits("a time")?;
+        let whole = if self.sees(".") {
+            ""
+        } else {
+            self.digits("a time")?
+        };
         let rest = &self.rest()[whole.len()..];
         let fraction = rest.strip_prefix('.').map_or("", |rest| {
             let end = rest.find(|c: char| !c.is_ascii_digit());
             &rest[..end.unwrap_or(rest.len())]
         });
+        if whole.is_empty() && fraction.is_empty() {
+            return self.fail("expected a time");
+        }
         let len = whole.len()
             + if fraction.is_empty() {
                 0
             } else {
                 1 + fraction.len()
             };
-        let Ok(whole) = whole.parse::<u64>() else {
+        let Ok(whole) = format!("0{whole}").parse::<u64>() else {
             return self.fail("a time that is too large");
         };
         let micros = format!("{fraction:0<6}")[..6].parse::<u64>();

@@ -9,7 +9,11 @@ use super::syntax::{Action, Call, Event, Expr, When};
 pub(super) fn events(cursor: &mut Cursor<'_>) -> Result<Vec<Event>, Failure> {
     let mut events = Vec::new();
     while !cursor.is_done() {
-        events.push(event(cursor)?);
+        let first = cursor.place().line;
+        events.push(event(cursor).map_err(|mut failure| {
+            failure.place.line = failure.place.line.max(first);
+            failure
+        })?);
     }
     Ok(events)
 }
