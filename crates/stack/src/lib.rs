@@ -50,6 +50,7 @@ mod input;
 mod limiter;
 mod list;
 mod listen;
+mod marking;
 mod output;
 mod ports;
 mod reassembly;

@@ -128,7 +128,7 @@ impl Stack {
     ) -> Verdict {
         self.counters.tcp_segments_in += 1;
         if self.connections[index].owner == Owner::Listener
-            && !self.may_establish(index, header, host)
+            && !self.may_establish(now, index, header, payload.len, host)
         {
             return Verdict::Done;
         }

@@ -195,6 +195,8 @@ pub(crate) struct Cold {
     pub(crate) passive: bool,
     /// All that is out is to be sent again: segments were too large.
     pub(crate) all_lost: bool,
+    /// The SYN-ACK was answered, and the round trip measured, before the handshake was let complete.
+    pub(crate) deferred: bool,
     /// RescueRxt: the rescue retransmission of this recovery was used.
     pub(crate) rescued: bool,
     /// The window scale is offered (only while SYN-SENT and SYN-RECEIVED).
@@ -457,6 +459,7 @@ impl Cold {
             soft_error: false,
             passive: false,
             all_lost: false,
+            deferred: false,
             rescued: false,
             scale_offered: config.window_scale.is_some(),
             peer_mss: config.default_peer_mss,

@@ -16,6 +16,7 @@ use crate::error::StackError;
 use crate::host::Host;
 use crate::input::Transport;
 use crate::list::NIL;
+use crate::marking::Marking;
 use crate::segment::{Payload, Verdict};
 use crate::stack::Stack;
 use crate::{ConnId, User};
@@ -227,6 +228,7 @@ impl Stack {
             user,
             irs: SeqNumber(0),
             listener: NIL,
+            marking: Marking::new(options.traffic_class, options.hop_limit),
             tcp,
         });
         let index = inserted.ok_or(StackError::Full)?;

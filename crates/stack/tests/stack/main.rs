@@ -11,6 +11,7 @@ mod icmp;
 mod ip;
 mod limits;
 mod loopback;
+mod options;
 mod random;
 mod raw;
 mod rfc9293;
