@@ -13,7 +13,7 @@
 //! | `stream` | bytes of a connection |
 //! | `link` | Ethernet, ARP and neighbour discovery, taken away |
 //! | `tcp`, `udp` | calls |
-//! | `options`, `values`, `info` | `setsockopt`, `getsockopt`, `struct tcp_info` |
+//! | `options`, `tuning`, `values`, `info` | `setsockopt`, `getsockopt`, `struct tcp_info` |
 //! | `poll` | readiness, `ioctl` |
 //! | `number`, `errno` | Linux's numbers |
 
@@ -26,6 +26,7 @@ mod options;
 mod poll;
 mod stream;
 mod tcp;
+mod tuning;
 mod udp;
 mod values;
 
