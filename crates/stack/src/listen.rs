@@ -411,7 +411,7 @@ impl Stack {
             user: DETACHED,
             irs: header.seq,
             listener: at,
-            marking: Marking::new(options.traffic_class, options.hop_limit),
+            marking: Marking::of(&options),
             tcp,
         };
         if let Some(index) = self.insert_embryonic(at, new) {

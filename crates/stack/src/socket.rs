@@ -99,7 +99,7 @@ impl Stack {
             user,
             irs: SeqNumber(0),
             listener: NIL,
-            marking: Marking::new(options.traffic_class, options.hop_limit),
+            marking: Marking::of(options),
             tcp,
         });
         let index = inserted.ok_or(StackError::Full)?;
