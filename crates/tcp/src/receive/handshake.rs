@@ -38,9 +38,9 @@ impl Connection {
         arrival.seq = -1;
         if ack {
             // "If SND.UNA > ISS (our SYN has been ACKed), change the connection state to ESTABLISHED, form an ACK segment".
-            self.enter_established(arrival);
             let header = arrival.header;
             self.fast_open_answered(header.ack, &header.options, &mut arrival.outcome);
+            self.enter_established(arrival);
             self.flags.set(Flags::ACK_NOW);
         } else {
             // Simultaneous open: "Otherwise, enter SYN-RECEIVED, form a SYN,ACK segment … and send it."
