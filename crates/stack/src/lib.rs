@@ -45,6 +45,7 @@ mod hash;
 mod host;
 mod icmp;
 mod id;
+mod incarnation;
 mod info;
 mod input;
 mod limiter;

@@ -2,7 +2,7 @@
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
 
-use sidecore_tcp::{Config, Connection, Instant, initial_sequence_number, timestamp_offset};
+use sidecore_tcp::{Config, Connection, Instant, timestamp_offset};
 use sidecore_wire::{TcpFlags, TcpHeader};
 
 use crate::address::Route;
@@ -25,6 +25,9 @@ use crate::{DETACHED, ListenerId, User};
 const HEADERS: u16 = 40;
 /// The same of IPv6 (RFC 8200 section 8.3).
 const HEADERS_V6: u16 = 60;
+/// The MSS of a peer that announces none (RFC 9293 section 3.7.1, MUST-15): what the least MTU of either version leaves.
+const DEFAULT_MSS: u16 = 576 - HEADERS;
+const DEFAULT_MSS_V6: u16 = 1280 - HEADERS_V6;
 
 /// One listening socket.
 #[derive(Debug)]
@@ -414,7 +417,7 @@ impl Stack {
         let (local, remote) = endpoints.addresses();
         let options = self.listeners.slots[at as usize].options.clone();
         let config = self.tcp_config(&options, local, remote, endpoints.is_loopback());
-        let iss = initial_sequence_number(&self.keys.sequence, now, local, remote);
+        let iss = self.initial_sequence(now, local, remote);
         let mut tcp = Connection::accept(now, &config, iss, header);
         tcp.set_receive_limit(u64::from(options.receive_window));
         let verdict = self.judge_fast_open(now, at, header, (local, remote));
@@ -482,10 +485,10 @@ impl Stack {
         remote: SocketAddr,
         loopback: bool,
     ) -> Config {
-        let (link_mtu, headers) = if remote.is_ipv6() {
-            (self.six.mtu, HEADERS_V6)
+        let (link_mtu, headers, default_mss) = if remote.is_ipv6() {
+            (self.six.mtu, HEADERS_V6, DEFAULT_MSS_V6)
         } else {
-            (self.config.mtu, HEADERS)
+            (self.config.mtu, HEADERS, DEFAULT_MSS)
         };
         let mtu = if loopback {
             self.config.loopback_mtu
@@ -495,6 +498,7 @@ impl Stack {
         let mut config = self.config.tcp.clone();
         let largest = mtu.saturating_sub(headers);
         config.mss = options.mss.unwrap_or(largest).min(largest);
+        config.default_peer_mss = default_mss;
         config.timestamp_offset = timestamp_offset(&self.keys.sequence, local, remote);
         config.no_delay = options.no_delay.unwrap_or(config.no_delay);
         config.keepalive = options.keepalive.or(config.keepalive);

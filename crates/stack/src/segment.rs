@@ -314,6 +314,7 @@ impl Stack {
             self.counters.tcp_dropped_suspicious += 1;
             return Verdict::Done;
         }
+        self.note_predecessor(index);
         if self.connections[index].owner == Owner::Stack {
             self.free(index);
         } else {

@@ -3,7 +3,7 @@
 use core::net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
 use core::time::Duration;
 
-use sidecore_tcp::{CloseReason, Connection, Instant, State, initial_sequence_number};
+use sidecore_tcp::{CloseReason, Connection, Instant, State};
 use sidecore_wire::SeqNumber;
 
 use crate::address::Route;
@@ -90,7 +90,7 @@ impl Stack {
             return Err(StackError::Full);
         }
         let config = self.tcp_config(options, local.into(), remote.into(), next_hop.is_none());
-        let iss = initial_sequence_number(&self.keys.sequence, now, local, remote);
+        let iss = self.initial_sequence(now, local.into(), remote.into());
         let mut tcp = Connection::connect(now, &config, iss);
         tcp.set_receive_limit(u64::from(options.receive_window));
         if options.fast_open {
@@ -138,6 +138,7 @@ impl Stack {
                 return Err(StackError::AddressInUse);
             }
             self.counters.time_wait_reused += 1;
+            self.note_predecessor(index);
             self.free(index);
         }
         if local == remote {

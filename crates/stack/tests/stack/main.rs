@@ -15,6 +15,7 @@ mod loopback;
 mod options;
 mod random;
 mod raw;
+mod rfc9293;
 mod six;
 mod smoltcp_peer;
 mod syn_cookies;
