@@ -3,6 +3,7 @@
 use serde_json::Value;
 
 /// Of one connection of the engine's document; `None` for sockets that are no connections.
+// tidy: long function because it lists every word
 pub(super) fn line(connection: &Value) -> Option<String> {
     let info = connection.get("info").filter(|info| info.is_object())?;
     let n = |name: &str| info[name].as_u64().unwrap_or(0);

@@ -62,6 +62,7 @@ fn agreed(info: &sidecore_tcp::Info) -> u8 {
     used.map(|(_, bit)| bit).sum()
 }
 
+// tidy: long function because it lists every field
 fn tcp_info(connection: &ConnectionInfo, now: Instant) -> TcpInfo {
     let info = &connection.tcp;
     let mss = u32::from(info.effective_mss).max(1);
