@@ -9,6 +9,7 @@ use crate::challenge::Challenges;
 use crate::config::{Config, LossDetection, Settings};
 use crate::congestion::{Controller, Window};
 use crate::ecn::{EcnMarks, EcnState};
+use crate::fast_open::FastOpen;
 use crate::flags::Flags;
 use crate::flight::Flight;
 use crate::path::Path;
@@ -209,6 +210,8 @@ pub(crate) struct Cold {
     pub(crate) peer_mss: u16,
     pub(crate) announced_mss: u16,
     pub(crate) counters: Counters,
+    /// Of connections that were opened so.
+    pub(crate) fast_open: Option<Box<FastOpen>>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
@@ -225,6 +228,7 @@ pub(crate) struct Counters {
     pub(crate) ce_received: u32,
     pub(crate) ece_received: u32,
     pub(crate) ecn_reductions: u32,
+    pub(crate) bytes_retransmitted: u64,
 }
 
 const _: () = assert!(core::mem::offset_of!(Connection, cold) <= 208);
@@ -478,6 +482,7 @@ impl Cold {
             peer_mss: config.default_peer_mss,
             announced_mss,
             counters: Counters::default(),
+            fast_open: None,
         }
     }
 }

@@ -22,6 +22,9 @@ const SYN_RETRIES_MAX: u64 = 127;
 /// … for TCP_LINGER2.
 const FIN_WAIT_2_MAX: Duration = Duration::from_secs(120);
 
+/// Connections of one listener that may be open early.
+const FAST_OPEN_MAX: u64 = 1 << 16;
+
 /// … and for TCP_WINDOW_CLAMP at least.
 const WINDOW_CLAMP_MIN: u32 = 1152;
 
@@ -182,6 +185,7 @@ fn seldom(option: Opt, value: u64) -> Option<SocketOption> {
         Opt::TrafficClass => SocketOption::TrafficClass(u8::try_from(value).ok()?),
         Opt::HopLimit => SocketOption::HopLimit(NonZeroU8::new(u8::try_from(value).ok()?)),
         Opt::V6Only => SocketOption::V6Only(value != 0),
+        Opt::FastOpen => SocketOption::FastOpenQueue(value.min(FAST_OPEN_MAX) as u32),
         _ => return None,
     })
 }
@@ -262,6 +266,7 @@ fn of_opening(cx: &Context<'_>, dti: &Dti, option: Opt) -> Option<u64> {
             limit.get().into()
         }),
         Opt::V6Only => opening.v6_only.into(),
+        Opt::FastOpen => opening.fast_open_queue.into(),
         Opt::DeferAccept => opening.defer_accept.map_or(0, micros),
         Opt::MaxSegment if !connected => opening.mss.unwrap_or(default.mss).into(),
         Opt::SynRetries if !connected => opening.syn_retries.unwrap_or(default.syn_retries).into(),
@@ -312,6 +317,9 @@ pub(super) fn get(cx: &mut Context<'_>, command: &Command) -> Done {
     let Some(dti) = cx.tables.dtis.get(slot) else {
         return Status::BadHandle.into();
     };
+    if option == Opt::Info {
+        return super::info::get(cx, command, slot);
+    }
     let addresses = dti.conn().and_then(|conn| cx.stack.addresses(conn));
     let address = match option {
         Opt::LocalAddress => match &dti.role {

@@ -9,6 +9,7 @@ mod attacks;
 mod close;
 mod dhcp;
 mod ecn;
+mod fast_open;
 mod handshake;
 mod icmp;
 mod ip;

@@ -103,6 +103,7 @@ impl Connection {
             flags |= TcpFlags::PSH;
         }
         self.note_retransmission(now, range, ranges);
+        self.cold.counters.bytes_retransmitted += data_end - range.start;
         if range.start == self.snd_una || self.retransmit_at == Instant::NEVER {
             self.arm_retransmission(now);
         }
