@@ -5,13 +5,16 @@
 mod accept_queue;
 mod adversary;
 mod arp;
+mod attacks;
 mod close;
+mod dhcp;
 mod handshake;
 mod icmp;
 mod ip;
 mod limits;
 mod loopback;
 mod options;
+mod path_mtu;
 mod random;
 mod raw;
 mod rfc9293;
