@@ -4,7 +4,7 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use sidecore_stack::{StackConfig, SynCookies};
-use sidecore_tcp::{Algorithm, LossDetection};
+use sidecore_tcp::{Algorithm, LossDetection, MtuProbing};
 use sidecore_wire::WindowScale;
 
 use crate::sockets::SocketsConfig;
@@ -149,6 +149,15 @@ impl Settings {
                     shift => Some(WindowScale::new(number(shift)?)),
                 };
             }
+            "mtu_probing" => {
+                tcp.mtu_probing = match value {
+                    "off" => MtuProbing::Off,
+                    "on_black_hole" => MtuProbing::OnBlackHole,
+                    "always" => MtuProbing::Always,
+                    _ => return None,
+                };
+            }
+            "base_mss" => tcp.base_mss = number(value)?,
             "timestamps" => tcp.timestamps = switch(value)?,
             "sack" => tcp.sack = switch(value)?,
             "no_delay" => tcp.no_delay = switch(value)?,
