@@ -21,6 +21,7 @@ pub mod adversary;
 mod device;
 mod host;
 mod link;
+pub mod marking;
 mod node;
 pub mod packet;
 pub mod packet6;

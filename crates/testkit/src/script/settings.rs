@@ -4,7 +4,7 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use sidecore_stack::{StackConfig, SynCookies};
-use sidecore_tcp::{Algorithm, LossDetection, MtuProbing};
+use sidecore_tcp::{Algorithm, Ecn, LossDetection, MtuProbing};
 use sidecore_wire::WindowScale;
 
 use crate::sockets::SocketsConfig;
@@ -133,6 +133,7 @@ impl Settings {
                 tcp.congestion = match value {
                     "reno" => Algorithm::NewReno,
                     "cubic" => Algorithm::Cubic,
+                    "dctcp" => Algorithm::Dctcp,
                     _ => return None,
                 };
             }
@@ -147,6 +148,14 @@ impl Settings {
                 tcp.window_scale = match value {
                     "off" => None,
                     shift => Some(WindowScale::new(number(shift)?)),
+                };
+            }
+            "ecn" => {
+                tcp.ecn = match value {
+                    "off" => Ecn::Off,
+                    "accept" => Ecn::Accept,
+                    "request" => Ecn::Request,
+                    _ => return None,
                 };
             }
             "mtu_probing" => {

@@ -85,6 +85,7 @@ impl Values {
             keepalive: self.keep_alive.then_some(self.keepalive),
             user_timeout: self.user_timeout,
             congestion: self.congestion,
+            ecn: None,
             mss: self.mss,
             receive_window: self.receive_buffer.try_into().unwrap_or(u32::MAX),
             v6_only: self.v6_only,
