@@ -12,6 +12,7 @@ use crate::connections::{Endpoints, NewConnection, Owner, flag};
 use crate::error::StackError;
 use crate::flow::FlowKey;
 use crate::list::NIL;
+use crate::marking::Marking;
 use crate::stack::Stack;
 use crate::{ConnId, User};
 
@@ -98,6 +99,7 @@ impl Stack {
             user,
             irs: SeqNumber(0),
             listener: NIL,
+            marking: Marking::new(options.traffic_class, options.hop_limit),
             tcp,
         });
         let index = inserted.ok_or(StackError::Full)?;
@@ -262,8 +264,10 @@ impl Stack {
         let Some(index) = self.open(id) else {
             return false;
         };
-        let delayed_ack = self.config.tcp.delayed_ack;
-        let tcp = &mut self.connections[index].tcp;
+        let default = &self.config.tcp;
+        let delayed_ack = default.delayed_ack;
+        let slot = &mut self.connections[index];
+        let tcp = &mut slot.tcp;
         match option {
             SocketOption::NoDelay(no_delay) => tcp.set_no_delay(no_delay),
             SocketOption::Cork(cork) => tcp.set_cork(cork),
@@ -271,8 +275,20 @@ impl Stack {
             SocketOption::QuickAck(false) => tcp.set_delayed_ack(delayed_ack),
             SocketOption::Keepalive(keepalive) => tcp.set_keepalive(keepalive),
             SocketOption::UserTimeout(timeout) => tcp.set_user_timeout(timeout),
-            SocketOption::Congestion(_) => return false,
+            SocketOption::MaxSegment(mss) => return tcp.limit_mss(mss),
+            SocketOption::SynRetries(retries) => {
+                tcp.set_syn_retries(retries.unwrap_or(default.syn_retries));
+            }
+            SocketOption::FinWait2(timeout) => {
+                tcp.set_fin_wait_2_timeout(timeout.unwrap_or(default.fin_wait_2_timeout));
+            }
+            SocketOption::TrafficClass(class) => slot.marking.set_class(class),
+            SocketOption::HopLimit(limit) => slot.marking.hop_limit = limit,
+            SocketOption::Congestion(_)
+            | SocketOption::DeferAccept(_)
+            | SocketOption::V6Only(_) => return false,
         }
+        slot.note_marking();
         self.touch(index);
         true
     }

@@ -195,6 +195,8 @@ pub(crate) struct Cold {
     pub(crate) passive: bool,
     /// All that is out is to be sent again: segments were too large.
     pub(crate) all_lost: bool,
+    /// The SYN-ACK was answered, and the round trip measured, before the handshake was let complete.
+    pub(crate) deferred: bool,
     /// RescueRxt: the rescue retransmission of this recovery was used.
     pub(crate) rescued: bool,
     /// The window scale is offered (only while SYN-SENT and SYN-RECEIVED).
@@ -243,6 +245,23 @@ impl Connection {
         connection.flags.set(Flags::SYN_DUE);
         connection.cold.passive = true;
         connection.take_syn(now, syn);
+        connection
+    }
+
+    /// As [`Connection::accept`], for a SYN that was answered before with this `iss` and forgotten (a SYN cookie): in SYN-RECEIVED,
+    /// no SYN-ACK is due, no timer runs, and the round-trip time is not known. The segment that brings the cookie must follow at once.
+    /// `receive_limit` is what the SYN-ACK's window was chosen from.
+    pub fn accept_answered(
+        now: Instant,
+        config: &Config,
+        iss: SeqNumber,
+        syn: &TcpHeader,
+        receive_limit: u64,
+    ) -> Self {
+        let mut connection = Self::accept(now, config, iss, syn);
+        connection.flags.clear(Flags::SYN_DUE);
+        connection.set_receive_limit(receive_limit);
+        connection.select_syn_window();
         connection
     }
 
@@ -440,6 +459,7 @@ impl Cold {
             soft_error: false,
             passive: false,
             all_lost: false,
+            deferred: false,
             rescued: false,
             scale_offered: config.window_scale.is_some(),
             peer_mss: config.default_peer_mss,

@@ -240,10 +240,8 @@ impl Connection {
     pub(crate) fn drop_acknowledged_runs(&mut self, ranges: &mut RangePool) -> Option<Tick> {
         let mut newest = None;
         if self.flags.any(Flags::RUNS) {
-            let acknowledged = Range::new(0, self.snd_una);
-            let _ = self.cold.flight.take(ranges, acknowledged, |_, sent| {
-                newest = (!sent.is_resent()).then(|| sent.at());
-            });
+            let last = self.cold.flight.drop_before(ranges, self.snd_una);
+            newest = last.filter(|sent| !sent.is_resent()).map(Sent::at);
             let any = !self.cold.flight.is_empty();
             self.flags.assign(Flags::RUNS, any);
         }

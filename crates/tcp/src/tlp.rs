@@ -13,7 +13,7 @@ use crate::types::TxSegment;
 /// TLP.max_ack_delay: how long a peer may delay the ACK of a single segment (section 7.2: 200 ms).
 pub(crate) const MAX_ACK_DELAY_US: u32 = 200_000;
 /// Added to two round trips, as timers and peers are no finer.
-const GRANULARITY_US: u32 = 2_000;
+pub(crate) const GRANULARITY_US: u32 = 2_000;
 
 /// Section 7.1.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
