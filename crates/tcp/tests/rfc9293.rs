@@ -343,3 +343,19 @@ fn flags_that_are_not_defined_change_nothing() {
         SeqNumber(ISS.0.wrapping_add(1))
     );
 }
+
+#[test]
+fn rfc_7323_3_2_a_reset_carries_timestamps() {
+    let config = Config {
+        timestamps: true,
+        ..plain()
+    };
+    let mut t = Script::established_with(&config, syn().timestamps(7, 0));
+    t.connection.abort(t.now);
+    let now = t.now.as_millis() as u32;
+    t.sends([rst_ack(0, 0).timestamps(now, 7)]);
+    let mut t = Script::established();
+    t.connection.abort(t.now);
+    let segment = t.connection.poll_transmit(t.now, &t.tx, &mut t.ranges);
+    assert_eq!(segment.unwrap().header.options.timestamps, None);
+}
