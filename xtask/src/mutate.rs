@@ -87,7 +87,16 @@ pub(crate) fn run(root: &Path, only: Option<&str>) -> io::Result<ExitCode> {
         return Ok(ExitCode::FAILURE);
     }
     let copy = Copy::of(root)?;
+    // All of them before the first change, so that each target is built once for it.
     let mut passes = BTreeMap::new();
+    let mut tests: Vec<_> = chosen
+        .iter()
+        .filter_map(|m| TestName::parse(&m.test))
+        .collect();
+    tests.sort();
+    for test in tests {
+        copy.passes(&test, &mut passes)?;
+    }
     let mut counts: BTreeMap<bool, usize> = BTreeMap::new();
     for mutation in &chosen {
         let started = Instant::now();
@@ -172,15 +181,7 @@ impl Copy {
             Ok(text) => text,
             Err(why) => return Ok(Fate::TextNotFound(why)),
         };
-        let sound = match passes.get(&test) {
-            Some(sound) => *sound,
-            None => {
-                let sound = self.test(&test)? == Fate::Survived;
-                passes.insert(test.clone(), sound);
-                sound
-            }
-        };
-        if !sound {
+        if !self.passes(&test, passes)? {
             return Ok(Fate::TestIsBroken);
         }
         std::fs::write(&path, mutated)?;
@@ -189,14 +190,24 @@ impl Copy {
         fate
     }
 
+    /// Whether a test passes while nothing is switched off.
+    fn passes(&self, test: &TestName, known: &mut BTreeMap<TestName, bool>) -> io::Result<bool> {
+        if let Some(passes) = known.get(test) {
+            return Ok(*passes);
+        }
+        let passes = self.test(test)? == Fate::Survived;
+        known.insert(test.clone(), passes);
+        Ok(passes)
+    }
+
     /// Builds and runs one test.
     fn test(&self, test: &TestName) -> io::Result<Fate> {
         let mut build = Command::new(env!("CARGO"));
         build
             .current_dir(&self.tree)
             .env("CARGO_TARGET_DIR", &self.target)
-            // Nobody looks at it with a debugger, and linking takes half as long.
-            .env("CARGO_PROFILE_DEV_DEBUG", "0")
+            // Built once and run for a moment: what takes long is the building. Other packages have their own level.
+            .env("CARGO_PROFILE_DEV_OPT_LEVEL", "0")
             .args(["test", "--no-run", "--offline", "-p", &test.package]);
         match &test.target {
             Some(target) => build.args(["--test", target]),

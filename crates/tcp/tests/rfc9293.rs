@@ -359,3 +359,41 @@ fn rfc_7323_3_2_a_reset_carries_timestamps() {
     let segment = t.connection.poll_transmit(t.now, &t.tx, &mut t.ranges);
     assert_eq!(segment.unwrap().header.options.timestamps, None);
 }
+
+#[test]
+fn what_is_dropped_for_its_ack_leaves_no_timestamp_behind() {
+    let config = Config {
+        timestamps: true,
+        ..plain()
+    };
+    let mut t = Script::established_with(&config, syn().timestamps(7, 0));
+    let before = t.connection.info().last_received;
+    t.pass(secs(1));
+    // Blind, but with a good guess of the sequence number.
+    for forged in [
+        data(0, 10).ack(5000).timestamps(1 << 30, 0),
+        data(0, 10).flags(TcpFlags::EMPTY).timestamps(1 << 30, 0),
+    ] {
+        assert!(t.recv(forged).accept.is_none());
+    }
+    assert_eq!(t.connection.info().last_received, before);
+    // What the peer sends is still fresh.
+    let outcome = t.recv(data(0, 10).ack(0).timestamps(8, 0));
+    assert_eq!(outcome.accept.unwrap().len, 10);
+}
+
+#[test]
+fn a_fin_from_nowhere_does_not_prolong_time_wait() {
+    let mut t = Script::established();
+    t.connection.shutdown_send();
+    t.poll_any();
+    t.recv(fin(0).ack(1));
+    t.poll_any();
+    t.pass(secs(50));
+    for seq in [1 << 30, -(1 << 30), 20_000] {
+        t.recv(fin(seq).ack(1));
+        t.poll_any();
+    }
+    assert_eq!(t.fire(), secs(10));
+    assert_eq!(t.state(), State::Closed);
+}
