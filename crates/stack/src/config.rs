@@ -22,6 +22,8 @@ pub struct StackConfig {
     pub addresses: Vec<Ipv4Cidr>,
     /// The router for everything outside these networks.
     pub gateway: Option<Ipv4Addr>,
+    /// Whether another address, and a router if none is configured, are asked for by DHCP (RFC 2131).
+    pub dhcp: bool,
     /// Link addresses that are known and not asked for (of the gateway, say).
     pub neighbors: Vec<(Ipv4Addr, MacAddress)>,
     /// IP MTU of the link, in bytes; IPv6 asks for 1280 at least.
@@ -70,6 +72,7 @@ impl Default for StackConfig {
             mac: MacAddress([0x02, 0, 0, 0, 0, 1]),
             addresses: Vec::new(),
             gateway: None,
+            dhcp: false,
             neighbors: Vec::new(),
             mtu: 1500,
             loopback_mtu: u16::MAX,

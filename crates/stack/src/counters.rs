@@ -164,6 +164,16 @@ counters! {
     arp_replies_out,
     /// ARP packets in which another station claims an address of ours.
     arp_conflicts,
+    /// DHCP messages handled.
+    dhcp_in,
+    /// DHCP messages sent.
+    dhcp_out,
+    /// Datagrams to the DHCP client's port dropped: no message of a server to this client.
+    dhcp_malformed,
+    /// Leases taken and prolonged.
+    dhcp_leases,
+    /// Leases that ended, or that a server took back.
+    dhcp_lost,
     /// Neighbours that did not answer.
     arp_failed,
     /// Neighbours forgotten in favour of others.

@@ -84,6 +84,8 @@ pub(crate) struct Keys {
     pub(crate) flow: FlowHasher,
     pub(crate) neighbors: FlowHasher,
     pub(crate) ports: FlowHasher,
+    /// For the DHCP client.
+    pub(crate) dhcp: [u64; 2],
     /// For [`sidecore_tcp::initial_sequence_number`] and [`sidecore_tcp::timestamp_offset`].
     pub(crate) sequence: [u8; 16],
     /// For [`Codec`].
@@ -114,6 +116,7 @@ impl Keys {
             flow: FlowHasher::new(key(b"flow")),
             neighbors: FlowHasher::new(key(b"neighbors")),
             ports: FlowHasher::new(key(b"ports")),
+            dhcp: key(b"dhcp"),
             sequence: bytes(b"sequence"),
             cookie_base: bytes(b"cookie base"),
             cookie_secret: bytes(b"cookie secret"),

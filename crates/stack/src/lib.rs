@@ -24,6 +24,7 @@
 //! | `output`, `frame`, `control` | what goes out |
 //! | `connections`, `flow`, `wheel`, `list` | the slab, the flow table, timers, intrusive lists |
 //! | `arp`, `icmp`, `reassembly` | the neighbour cache, ICMP, fragments |
+//! | `dhcp` | the address, when it is asked for |
 //! | `v6` | all that IPv6 does differently |
 //!
 //! Whatever comes from the network is hostile: no input panics, every table has a limit, and what does not fit is
@@ -37,6 +38,7 @@ mod config;
 mod connections;
 mod control;
 mod counters;
+mod dhcp;
 mod error;
 mod flow;
 mod frame;
@@ -69,6 +71,7 @@ pub use config::{
     ArpConfig, ReassemblyConfig, SocketOption, SocketOptions, StackConfig, SynCookies,
 };
 pub use counters::Counters;
+pub use dhcp::DhcpLease;
 pub use error::StackError;
 pub use frame::MAX_HEADER_LEN;
 pub use host::Host;

@@ -8,6 +8,7 @@ use crate::config::StackConfig;
 use crate::connections::{Connections, Queue, flag};
 use crate::control::{Control, ControlQueue};
 use crate::counters::Counters;
+use crate::dhcp;
 use crate::hash::Keys;
 use crate::incarnation::Predecessor;
 use crate::limiter::Limiter;
@@ -37,6 +38,7 @@ pub struct Stack {
     pub(crate) udp: UdpSockets,
     pub(crate) reassembly: Reassembly<Key4>,
     pub(crate) six: Six,
+    pub(crate) dhcp: Option<dhcp::Client>,
     pub(crate) ephemeral: EphemeralPorts,
     /// The connection in TIME-WAIT that gave way last.
     pub(crate) predecessor: Option<Predecessor>,
@@ -73,6 +75,7 @@ impl Stack {
             udp: UdpSockets::new(config.max_udp_sockets),
             reassembly: Reassembly::new(config.reassembly.clone()),
             six: Six::new(&config.ipv6, config.mtu, &keys, now),
+            dhcp: (config.dhcp).then(|| dhcp::Client::new(config.mac, keys.dhcp, now)),
             ephemeral: EphemeralPorts::new(config.ephemeral_ports.clone(), keys.ports),
             predecessor: None,
             echo_limiter: Limiter::new(config.echo_rate, now),

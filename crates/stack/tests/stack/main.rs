@@ -6,6 +6,7 @@ mod accept_queue;
 mod adversary;
 mod arp;
 mod close;
+mod dhcp;
 mod handshake;
 mod icmp;
 mod ip;
