@@ -86,6 +86,7 @@ pub(crate) struct Keys {
     pub(crate) ports: FlowHasher,
     /// For the DHCP client.
     pub(crate) dhcp: [u64; 2],
+    pub(crate) challenges: FlowHasher,
     /// For [`sidecore_tcp::initial_sequence_number`] and [`sidecore_tcp::timestamp_offset`].
     pub(crate) sequence: [u8; 16],
     /// For [`Codec`].
@@ -117,6 +118,7 @@ impl Keys {
             neighbors: FlowHasher::new(key(b"neighbors")),
             ports: FlowHasher::new(key(b"ports")),
             dhcp: key(b"dhcp"),
+            challenges: FlowHasher::new(key(b"challenges")),
             sequence: bytes(b"sequence"),
             cookie_base: bytes(b"cookie base"),
             cookie_secret: bytes(b"cookie secret"),

@@ -62,6 +62,7 @@
 #![forbid(unsafe_code)]
 
 mod application;
+mod challenge;
 mod config;
 mod congestion;
 mod connection;
@@ -73,6 +74,7 @@ mod info;
 mod invariants;
 mod isn;
 mod options;
+mod path;
 mod prr;
 mod rack;
 mod range_pool;
@@ -91,9 +93,11 @@ mod types;
 mod undo;
 mod window;
 
+pub use challenge::ChallengeLimit;
 pub use config::{Algorithm, Config, Keepalive, LossDetection};
 pub use connection::Connection;
 pub use isn::{initial_sequence_number, timestamp_offset};
+pub use path::MtuProbing;
 pub use range_pool::{MAX_RANGES_PER_LIST, RangePool};
 pub use reset::reset_for;
 pub use snapshot::{ConnectionSnapshot, RestoreError};

@@ -5,6 +5,7 @@
 mod accept_queue;
 mod adversary;
 mod arp;
+mod attacks;
 mod close;
 mod dhcp;
 mod handshake;
@@ -13,6 +14,7 @@ mod ip;
 mod limits;
 mod loopback;
 mod options;
+mod path_mtu;
 mod random;
 mod raw;
 mod rfc9293;
