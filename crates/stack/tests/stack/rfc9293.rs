@@ -373,3 +373,20 @@ fn must_2_every_segment_has_its_checksum() {
     }
     assert_eq!(segments, 5, "a SYN and four segments of 536 bytes at most");
 }
+
+#[test]
+fn must_16_a_peer_that_could_take_more_gets_what_ip_permits() {
+    let mut raw = Raw::with(|config| {
+        config.neighbors.push((PEER.ip, PEER.mac));
+        config.mtu = 1000;
+    });
+    let (_, listener) = raw.listen(80, 4);
+    let mut syn = header(9, 80, SYN, 1000, 0);
+    syn.options.mss = Some(8960);
+    let (answer, _) = one(raw.tcp(&syn, &[])).tcp();
+    assert_eq!(answer.options.mss, Some(960));
+    raw.tcp(&header(9, 80, ACK, 1001, answer.seq.0 + 1), &[]);
+    let user = raw.node.accept(listener).unwrap();
+    raw.node.write(user, &[1; 2000]);
+    assert_eq!(payloads(raw.turn()), [960, 960, 80]);
+}
