@@ -14,6 +14,7 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
 use crate::config::Config;
+use crate::congestion::{Congestion, EcnUse};
 use crate::{notify, socket};
 
 /// Options of `sidecore engine`.
@@ -58,6 +59,12 @@ pub(crate) struct Options {
     /// What to do when there is nothing to do
     #[arg(long, value_enum)]
     pub(crate) idle: Option<Idle>,
+    /// Congestion controller of connections that choose none [default: cubic]
+    #[arg(long, value_enum)]
+    pub(crate) congestion: Option<Congestion>,
+    /// Whether explicit congestion notification is used [default: accept]
+    #[arg(long, value_enum)]
+    pub(crate) ecn: Option<EcnUse>,
 }
 
 /// What an engine does when there is nothing to do.

@@ -5,7 +5,7 @@ use core::num::NonZeroU8;
 use core::ops::RangeInclusive;
 use core::time::Duration;
 
-use sidecore_tcp::{Algorithm, Keepalive};
+use sidecore_tcp::{Algorithm, Ecn, Keepalive};
 use sidecore_wire::MacAddress;
 
 use crate::address::Ipv4Cidr;
@@ -183,6 +183,8 @@ pub struct SocketOptions {
     pub user_timeout: Option<Duration>,
     /// The congestion controller.
     pub congestion: Option<Algorithm>,
+    /// Whether ECN is used.
+    pub ecn: Option<Ecn>,
     /// The largest segment to announce and send, in bytes; what the MTU allows is the upper bound in any case.
     pub mss: Option<u16>,
     /// Bytes of receive buffer with which a connection begins: what its SYN advertises.
@@ -209,6 +211,7 @@ impl Default for SocketOptions {
             keepalive: None,
             user_timeout: None,
             congestion: None,
+            ecn: None,
             mss: None,
             receive_window: 65535,
             v6_only: false,
@@ -229,6 +232,7 @@ impl SocketOptions {
             SocketOption::Keepalive(keepalive) => self.keepalive = keepalive,
             SocketOption::UserTimeout(timeout) => self.user_timeout = timeout,
             SocketOption::Congestion(algorithm) => self.congestion = Some(algorithm),
+            SocketOption::Ecn(ecn) => self.ecn = Some(ecn),
             SocketOption::MaxSegment(mss) => self.mss = Some(mss),
             SocketOption::V6Only(on) => self.v6_only = on,
             SocketOption::SynRetries(retries) => self.syn_retries = retries,
@@ -258,6 +262,8 @@ pub enum SocketOption {
     UserTimeout(Option<Duration>),
     /// The congestion controller. It can be chosen in [`SocketOptions`] only.
     Congestion(Algorithm),
+    /// Whether ECN is used. It can be chosen in [`SocketOptions`] only.
+    Ecn(Ecn),
     /// The largest segment to announce and send, in bytes; of a connection that exists, to send only, and never larger than before.
     MaxSegment(u16),
     /// How often a SYN or SYN-ACK is sent again; `None`: the default.

@@ -285,6 +285,7 @@ impl Stack {
             SocketOption::TrafficClass(class) => slot.marking.set_class(class),
             SocketOption::HopLimit(limit) => slot.marking.hop_limit = limit,
             SocketOption::Congestion(_)
+            | SocketOption::Ecn(_)
             | SocketOption::DeferAccept(_)
             | SocketOption::V6Only(_) => return false,
         }

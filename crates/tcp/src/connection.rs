@@ -8,6 +8,7 @@ use sidecore_wire::{SeqNumber, TcpFlags, TcpHeader, WindowScale};
 use crate::challenge::Challenges;
 use crate::config::{Config, LossDetection, Settings};
 use crate::congestion::{Controller, Window};
+use crate::ecn::{EcnMarks, EcnState};
 use crate::flags::Flags;
 use crate::flight::Flight;
 use crate::path::Path;
@@ -110,6 +111,7 @@ pub struct Connection {
     pub(crate) delayed_ack_ms: u16,
     /// Segments that are still acknowledged quickly.
     pub(crate) quick_acks: u8,
+    pub(crate) ecn_marks: EcnMarks,
 
     /// How long after `retransmit_at` the retransmission timer proper fires, in microseconds.
     pub(crate) rto_after_us: u32,
@@ -166,6 +168,7 @@ pub(crate) struct Cold {
     pub(crate) tlp: Tlp,
     pub(crate) prr: Prr,
     pub(crate) undo: Undo,
+    pub(crate) ecn: EcnState,
     /// RecoveryPoint (RFC 6675), `recover` (RFC 6582).
     pub(crate) recover: u64,
     /// HighRxt: up to where was retransmitted in this recovery.
@@ -219,6 +222,9 @@ pub(crate) struct Counters {
     pub(crate) tail_probes: u32,
     pub(crate) undos: u32,
     pub(crate) path_probes: u32,
+    pub(crate) ce_received: u32,
+    pub(crate) ece_received: u32,
+    pub(crate) ecn_reductions: u32,
 }
 
 const _: () = assert!(core::mem::offset_of!(Connection, cold) <= 208);
@@ -304,6 +310,7 @@ impl Connection {
             rcv_sws: 0,
             delayed_ack_ms: delayed_ack_ms(config.delayed_ack),
             quick_acks: QUICK_ACKS,
+            ecn_marks: EcnMarks::default(),
             retransmit_at: Instant::NEVER,
             ack_at: Instant::NEVER,
             idle_at: Instant::NEVER,
@@ -336,6 +343,7 @@ impl Connection {
             self.flags.clear(Flags::SACK);
         }
         self.agree_on_rack();
+        self.agree_on_ecn(now, syn.flags);
         match options.window_scale {
             Some(scale) if self.cold.scale_offered => self.snd_scale = scale,
             _ => {
@@ -407,6 +415,7 @@ impl Connection {
             Flags::ACK_NOW
                 .or(Flags::SYN_DUE)
                 .or(Flags::PROBE_DUE)
+                .or(Flags::ACKS_OWED)
                 .or(Flags::RETRANSMIT_NOW)
                 .or(Flags::CORKED)
                 .or(Flags::FIN_WAIT_2_DUE),
@@ -446,6 +455,7 @@ impl Cold {
             tlp: Tlp::default(),
             prr: Prr::default(),
             undo: Undo::default(),
+            ecn: EcnState::new(config),
             recover: 0,
             high_rxt: 0,
             lost_edge: 0,

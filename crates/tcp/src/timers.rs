@@ -54,6 +54,7 @@ impl Connection {
             _ if self.flags.any(Flags::PROBING) => self.persist_timeout(now),
             _ if self.outstanding() > 0 => self.data_timeout(now, ranges),
             _ => {
+                self.ecn_release();
                 self.retransmit_at = Instant::NEVER;
                 None
             }

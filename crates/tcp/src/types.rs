@@ -151,6 +151,8 @@ pub struct TxSegment {
     pub payload: Range<u64>,
     /// The payload of one segment on the wire. `payload` may be longer: then it is to be cut into pieces of this size.
     pub segment_size: u16,
+    /// The ECN field of its IP header (RFC 3168): [`sidecore_wire::ecn`].
+    pub ecn: u8,
     /// Some of the payload (or the SYN or FIN) was sent before.
     pub retransmission: bool,
 }
@@ -244,6 +246,16 @@ pub struct Info {
     pub out_of_order_ranges: u16,
     /// Challenge ACKs sent (RFC 5961).
     pub challenge_acks: u32,
+    /// ECN is in use (RFC 3168).
+    pub ecn: bool,
+    /// Data segments received that were marked: congestion experienced.
+    pub ce_received: u32,
+    /// Acknowledgments received that echo congestion.
+    pub ece_received: u32,
+    /// Reductions of the window that answered them.
+    pub ecn_reductions: u32,
+    /// DCTCP.Alpha (RFC 8257), in 2^-20; `None` with other controllers.
+    pub dctcp_alpha: Option<u32>,
     /// Retransmissions by timer, or probes, in a row without an answer.
     pub unanswered_attempts: u8,
     /// ICMP said that the peer cannot be reached, and nothing has come from it since (RFC 9293 section 3.9.1.8).

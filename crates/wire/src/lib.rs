@@ -46,6 +46,7 @@ pub mod addr;
 pub mod arp;
 pub mod checksum;
 pub mod dhcpv4;
+pub mod ecn;
 mod error;
 pub mod ethernet;
 pub mod icmpv4;

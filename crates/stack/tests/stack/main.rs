@@ -8,6 +8,7 @@ mod arp;
 mod attacks;
 mod close;
 mod dhcp;
+mod ecn;
 mod handshake;
 mod icmp;
 mod ip;

@@ -116,6 +116,10 @@ impl Connection {
         };
         let mut segment = match retransmission {
             Some(segment) => segment,
+            // CWR is to be on one segment only.
+            None if self.flags.any(Flags::CWR_DUE) => {
+                self.poll_ordinary::<true>(now, &TxLimits::default(), ranges)?
+            }
             None => self.poll_ordinary::<true>(now, tx, ranges)?,
         };
         if self.flags.any(Flags::SACK_DUE) {
@@ -318,7 +322,11 @@ impl Connection {
         } else {
             self.postpone_probe(now);
         }
-        self.segment(now, flags, start..end, false)
+        let mut segment = self.segment(now, flags, start..end, false);
+        if !LOSSY || len > 0 {
+            segment.ecn = self.ecn_marks.data();
+        }
+        segment
     }
 
     /// `len` bytes of new data, whatever the congestion window says.
@@ -358,9 +366,14 @@ impl Connection {
             self.flags.clear(Flags::FLUSH);
         }
         let mut flags = TcpFlags::ACK;
+        if self.flags.any(Flags::CWR_DUE) && plan.len > 0 {
+            self.flags.clear(Flags::CWR_DUE);
+            flags |= TcpFlags::CWR;
+        }
         if end == self.send_limit {
             self.flags.clear(Flags::CORKED.or(Flags::FLUSH));
-            if !self.flags.any(Flags::MORE) {
+            // A FIN alone pushes nothing that was not pushed before.
+            if plan.len > 0 && !self.flags.any(Flags::MORE) {
                 flags |= TcpFlags::PSH;
             }
             if self.flags.any(Flags::FIN_QUEUED) {
@@ -423,7 +436,7 @@ impl Connection {
                 dst_port: 0,
                 seq: self.snd_seq(payload.start),
                 ack: self.rcv_seq(self.rcv_nxt),
-                flags,
+                flags: flags | self.ecn_marks.echo(),
                 window,
                 urgent: 0,
                 options: TcpOptions {
@@ -436,6 +449,7 @@ impl Connection {
             },
             payload,
             segment_size: self.mss,
+            ecn: self.ecn_marks.others(),
             retransmission,
         }
     }
