@@ -227,10 +227,10 @@ impl Connection {
         self.check_sequence(arrival)?;
         self.check_rst(arrival)?;
         self.check_syn(arrival)?;
+        self.check_ack(arrival, ranges)?;
         self.take_timestamp(arrival);
         self.last_received = arrival.now;
         self.cold.keepalive_probes = 0;
-        self.check_ack(arrival, ranges)?;
         self.process_text(arrival, ranges)?;
         self.process_fin(arrival, ranges)
     }
