@@ -15,6 +15,8 @@ pub enum Algorithm {
     /// RFC 9438.
     #[default]
     Cubic,
+    /// BBRv3 (draft-ietf-ccwg-bbr): a model of the path, and pacing. Experimental, as the draft is.
+    Bbr,
 }
 
 /// How loss is found where the peer knows SACK; without SACK, it is by duplicate ACKs (RFC 6582).
@@ -96,6 +98,10 @@ pub struct Config {
     /// How many segments the congestion window may lie above what is in flight when a recovery ends (RFC 6582
     /// section 3.2 step 3: "take measures to avoid a possible burst of data").
     pub max_burst: u32,
+    /// Data is paced whatever the controller: at 200 % of the window for each round trip in slow start, and 120 % after it.
+    pub pacing: bool,
+    /// The largest rate at which data goes out, in bytes a second; a connection that has one is paced.
+    pub max_pacing_rate: Option<u64>,
 }
 
 impl Default for Config {
@@ -121,6 +127,8 @@ impl Default for Config {
             fin_wait_2_timeout: Duration::from_secs(60),
             timestamp_offset: 0,
             max_burst: 16,
+            pacing: false,
+            max_pacing_rate: None,
         }
     }
 }

@@ -5,10 +5,11 @@ use core::time::Duration;
 use serde::{Deserialize, Serialize};
 use sidecore_wire::{SeqNumber, TcpFlags, TcpHeader, WindowScale};
 
-use crate::config::{Config, LossDetection, Settings};
+use crate::config::{Algorithm, Config, LossDetection, Settings};
 use crate::congestion::{Controller, Window};
 use crate::flags::Flags;
 use crate::flight::Flight;
+use crate::pacing::Pacing;
 use crate::prr::Prr;
 use crate::rack::Rack;
 use crate::range_pool::{RangeList, RangePool};
@@ -141,6 +142,7 @@ pub(crate) struct Cold {
     /// When a partial segment that is held back by cork goes out; meaningful with Flags::CORKED.
     pub(crate) cork_at: Instant,
     pub(crate) controller: Controller,
+    pub(crate) pacing: Option<Box<Pacing>>,
     pub(crate) settings: Settings,
     pub(crate) autotune: Autotune,
 
@@ -251,6 +253,8 @@ impl Connection {
         flags.assign(Flags::TIMESTAMPS, config.timestamps);
         flags.assign(Flags::SACK, config.sack);
         flags.assign(Flags::NO_DELAY, config.no_delay);
+        let paced = config.pacing || config.congestion == Algorithm::Bbr;
+        flags.assign(Flags::PACED, paced || config.max_pacing_rate.is_some());
         let settings = Settings::new(config);
         let announced_mss = config.mss.max(MIN_MSS);
         let min_rto_us = micros(config.min_rto).max(1);
@@ -296,7 +300,7 @@ impl Connection {
             rtt_end: NO_OFFSET,
             rtt_started: now,
             last_received: now,
-            cold: Cold::new(now, config, settings, announced_mss),
+            cold: Cold::new(now, config, settings, announced_mss, iss.0),
         }
     }
 
@@ -387,6 +391,7 @@ impl Connection {
                 .or(Flags::PROBE_DUE)
                 .or(Flags::RETRANSMIT_NOW)
                 .or(Flags::CORKED)
+                .or(Flags::PACED)
                 .or(Flags::FIN_WAIT_2_DUE),
         );
         self.retransmit_at = Instant::NEVER;
@@ -408,10 +413,21 @@ impl Connection {
 }
 
 impl Cold {
-    fn new(now: Instant, config: &Config, settings: Settings, announced_mss: u16) -> Self {
+    fn new(
+        now: Instant,
+        config: &Config,
+        settings: Settings,
+        announced_mss: u16,
+        seed: u32,
+    ) -> Self {
         Self {
             cork_at: Instant::NEVER,
-            controller: Controller::new(config.congestion),
+            pacing: Pacing::new(
+                config.pacing,
+                config.congestion == Algorithm::Bbr,
+                config.max_pacing_rate,
+            ),
+            controller: Controller::new(config.congestion, now, seed),
             settings,
             autotune: Autotune::default(),
             out_of_order: RangeList::new(),

@@ -48,8 +48,8 @@ impl Flags {
     // Agreed or set.
     /// Timestamps are in use (while SYN-SENT: offered).
     pub(crate) const TIMESTAMPS: Self = Self(1 << 16);
-    /// SACK is in use (while SYN-SENT: offered).
-    pub(crate) const SACK: Self = Self(1 << 17);
+    /// Data is paced, or the controller wants to know of every ACK ([`crate::pacing`]).
+    pub(crate) const PACED: Self = Self(1 << 17);
     /// Nagle's algorithm is off.
     pub(crate) const NO_DELAY: Self = Self(1 << 18);
     /// The application holds partial segments back.
@@ -82,6 +82,9 @@ impl Flags {
     /// There may be lost data that was not sent again.
     pub(crate) const LOST_LEFT: Self = Self(1 << 30);
 
+    /// SACK is in use (while SYN-SENT: offered).
+    pub(crate) const SACK: Self = Self(1 << 32);
+
     /// Something of poll_transmit's rare kinds is due.
     pub(crate) const RARE_DUE: Self = Self::SYN_DUE
         .or(Self::PROBE_DUE)
@@ -104,6 +107,7 @@ impl Flags {
         .or(Self::UNSYNCHRONIZED)
         .or(Self::LOST_LEFT)
         .or(Self::SACK_DUE)
+        .or(Self::PACED)
         .or(Self::LOSSY);
     /// Header prediction is off: not ESTABLISHED, or something is amiss.
     pub(crate) const UNPREDICTED: Self = Self::LOSSY

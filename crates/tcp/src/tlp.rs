@@ -69,7 +69,14 @@ impl Connection {
         self.cold.tlp.is_retransmission = new.is_none();
         let probe = match new {
             Some(segment) => segment,
-            None => self.probe_with_last_segment(now, ranges)?,
+            None => match self.probe_with_last_segment(now, ranges) {
+                Some(segment) => segment,
+                None => {
+                    // No range is left for it, or the window was taken back: the retransmission timer must come next, not another probe.
+                    self.rest_rack(ranges);
+                    return None;
+                }
+            },
         };
         self.cold.tlp.end = self.snd_nxt as u32;
         self.cold.counters.tail_probes = self.cold.counters.tail_probes.wrapping_add(1);
