@@ -2,26 +2,30 @@
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
 
-use sidecore_tcp::{Config, Connection, Instant, initial_sequence_number, timestamp_offset};
-use sidecore_wire::TcpHeader;
+use sidecore_tcp::{Config, Connection, Instant, timestamp_offset};
+use sidecore_wire::{TcpFlags, TcpHeader};
 
 use crate::address::Route;
-use crate::config::SocketOptions;
+use crate::config::{SocketOption, SocketOptions};
 use crate::connections::{Endpoints, Group, NewConnection, Owner, flag};
+use crate::control::Link;
 use crate::error::StackError;
 use crate::flow::FlowKey;
 use crate::host::Host;
 use crate::input::Packet;
 use crate::list::{List, NIL};
+use crate::marking::Marking;
 use crate::ports::{EphemeralPorts, PortTable};
 use crate::stack::Stack;
-use crate::v6::flow::Flow6;
 use crate::{DETACHED, ListenerId, User};
 
 /// Bytes of an IPv4 header and a TCP header without options: what the MTU is above the MSS (RFC 6691).
 const HEADERS: u16 = 40;
 /// The same of IPv6 (RFC 8200 section 8.3).
 const HEADERS_V6: u16 = 60;
+/// The MSS of a peer that announces none (RFC 9293 section 3.7.1, MUST-15): what the least MTU of either version leaves.
+const DEFAULT_MSS: u16 = 576 - HEADERS;
+const DEFAULT_MSS_V6: u16 = 1280 - HEADERS_V6;
 
 /// One listening socket.
 #[derive(Debug)]
@@ -29,13 +33,15 @@ pub(crate) struct Listener {
     generation: u32,
     pub(crate) local: SocketAddr,
     pub(crate) user: User,
-    options: SocketOptions,
+    pub(crate) options: SocketOptions,
     backlog: u32,
     /// Connections in SYN-RECEIVED whose SYN-ACK was not answered, oldest first.
     unanswered: List<Group>,
     /// Connections in SYN-RECEIVED whose SYN-ACK was answered while the host had no room. Their peers think that they are
     /// connected, so none of them ever gives way to a newer SYN.
     answered: List<Group>,
+    /// When a SYN was answered with a cookie last.
+    last_cookie: Option<Instant>,
     live: bool,
 }
 
@@ -120,6 +126,26 @@ impl Listeners {
         Ok(ListenerId::new(index as u32, listener.generation))
     }
 
+    /// Of the listener at an index: what its connections are opened with, its user, when it sent a cookie last.
+    pub(crate) fn options_of(&self, at: u32) -> &SocketOptions {
+        &self.slots[at as usize].options
+    }
+
+    /// See [`options_of`](Self::options_of).
+    pub(crate) fn user_of(&self, at: u32) -> User {
+        self.slots[at as usize].user
+    }
+
+    /// See [`options_of`](Self::options_of).
+    pub(crate) fn last_cookie(&self, at: u32) -> Option<Instant> {
+        self.slots[at as usize].last_cookie
+    }
+
+    /// It has sent a cookie.
+    pub(crate) fn note_cookie(&mut self, at: u32, now: Instant) {
+        self.slots[at as usize].last_cookie = Some(now);
+    }
+
     /// Whether somebody listens there.
     pub(crate) fn is_bound(&self, local: SocketAddr) -> bool {
         match local.ip() {
@@ -198,6 +224,7 @@ impl Stack {
             backlog: backlog.max(1),
             unanswered: List::new(),
             answered: List::new(),
+            last_cookie: None,
             live: true,
         })
     }
@@ -215,6 +242,18 @@ impl Stack {
         } else {
             Err(StackError::AddressNotAvailable)
         }
+    }
+
+    /// Sets an option of a listening socket, for the connections to come. False if the id is stale, or the option one that must be
+    /// known before.
+    pub fn set_listener_option(&mut self, id: ListenerId, option: SocketOption) -> bool {
+        if self.listeners.get(id).is_none() || matches!(option, SocketOption::V6Only(_)) {
+            return false;
+        }
+        self.listeners.slots[id.index() as usize]
+            .options
+            .apply(option);
+        true
     }
 
     /// Where a listening socket listens.
@@ -262,12 +301,14 @@ impl Stack {
 
     /// A segment came for a connection in SYN-RECEIVED. False if it would complete the handshake and the host has no room
     /// for the connection: then it must be dropped as if it had been lost (as Linux does; a reset would punish a client for
-    /// coming in a crowd).
+    /// coming in a crowd). False too if the listener waits for data.
     #[cold]
     pub(crate) fn may_establish<H: Host>(
         &mut self,
+        now: Instant,
         index: u32,
         header: &TcpHeader,
+        payload_len: u32,
         host: &mut H,
     ) -> bool {
         let slot = &mut self.connections[index];
@@ -278,10 +319,20 @@ impl Stack {
         let Some(listener) = self.listeners.slots.get_mut(at) else {
             return true;
         };
-        if host.can_accept(listener.user) {
+        let bare = payload_len == 0 && !header.flags.contains(TcpFlags::FIN);
+        let deferred = match listener.options.defer_accept {
+            // Linux, too, counts from the SYN, and asks again with a SYN-ACK at the end.
+            Some(time) if bare => slot.tcp.handshake_began() + time,
+            _ => Instant::ZERO,
+        };
+        if now < deferred {
+            slot.tcp.defer_handshake(now, deferred);
+            self.counters.deferred += 1;
+        } else if host.can_accept(listener.user) {
             return true;
+        } else {
+            self.counters.accept_queue_full += 1;
         }
-        self.counters.accept_queue_full += 1;
         if !slot.has(flag::ANSWERED) {
             slot.flags |= flag::ANSWERED;
             let slots = self.connections.slots();
@@ -302,18 +353,27 @@ impl Stack {
         let Some(at) = self.listeners.ports.find(packet.dst, header.dst_port) else {
             return false;
         };
+        let Some(endpoints) = self.endpoints_of(header, packet) else {
+            self.counters.syn_dropped += 1;
+            return true;
+        };
+        self.open_passive(now, header, at, endpoints, packet.link, host)
+    }
+
+    /// Between whom a connection would be that a packet opens; `None` if there is no way back.
+    pub(crate) fn endpoints_of(
+        &self,
+        header: &TcpHeader,
+        packet: &Packet<'_>,
+    ) -> Option<Endpoints> {
         let local = SocketAddrV4::new(packet.dst, header.dst_port);
         let remote = SocketAddrV4::new(packet.src, header.src_port);
         let next_hop = match self.addresses.route(packet.src) {
             Some(Route::Local) => None,
             Some(Route::Link(next_hop)) => Some(next_hop),
-            Some(Route::Broadcast) | None => {
-                self.counters.syn_dropped += 1;
-                return true;
-            }
+            Some(Route::Broadcast) | None => return None,
         };
-        let endpoints = Endpoints::V4(FlowKey::new(local, remote), next_hop);
-        self.open_passive(now, header, at, endpoints, host)
+        Some(Endpoints::V4(FlowKey::new(local, remote), next_hop))
     }
 
     /// Opens a connection of the listener at `at` for a SYN, if it may. True: the SYN is somebody's in any case.
@@ -323,6 +383,7 @@ impl Stack {
         header: &TcpHeader,
         at: u32,
         endpoints: Endpoints,
+        link: Link,
         host: &mut H,
     ) -> bool {
         if header.src_port == 0 {
@@ -334,45 +395,58 @@ impl Stack {
             self.counters.syn_accept_queue_full += 1;
             return true;
         }
+        if self.wants_cookie(self.syn_queue_is_full(at)) {
+            self.send_cookie(now, header, at, &endpoints, link);
+            return true;
+        }
         if !self.make_syn_room(at) {
             return true;
         }
         let (local, remote) = endpoints.addresses();
-        let loopback = matches!(
-            endpoints,
-            Endpoints::V4(_, None) | Endpoints::V6(Flow6 { next_hop: None, .. })
-        );
         let options = self.listeners.slots[at as usize].options.clone();
-        let config = self.tcp_config(&options, local, remote, loopback);
-        let iss = initial_sequence_number(&self.keys.sequence, now, local, remote);
+        let config = self.tcp_config(&options, local, remote, endpoints.is_loopback());
+        let iss = self.initial_sequence(now, local, remote);
         let mut tcp = Connection::accept(now, &config, iss, header);
         tcp.set_receive_limit(u64::from(options.receive_window));
-        let inserted = self.connections.insert(NewConnection {
+        let new = NewConnection {
             endpoints,
             owner: Owner::Listener,
             user: DETACHED,
             irs: header.seq,
             listener: at,
+            marking: Marking::new(options.traffic_class, options.hop_limit),
             tcp,
-        });
-        if let Some(index) = inserted {
-            let listener = &mut self.listeners.slots[at as usize];
-            listener
-                .unanswered
-                .push_back(self.connections.slots(), index);
-            self.listeners.embryonic += 1;
-            self.counters.passive_opens += 1;
+        };
+        if let Some(index) = self.insert_embryonic(at, new) {
             self.touch(index);
         }
         true
     }
 
-    /// Makes room for one more connection in SYN-RECEIVED: the listener's oldest that was not answered gives way. In a flood
-    /// of SYNs that is the one least likely to be answered.
-    fn make_syn_room(&mut self, at: u32) -> bool {
+    /// Puts a connection in SYN-RECEIVED into the listener's SYN queue.
+    pub(crate) fn insert_embryonic(&mut self, at: u32, new: NewConnection) -> Option<u32> {
+        let index = self.connections.insert(new)?;
+        let listener = &mut self.listeners.slots[at as usize];
+        listener
+            .unanswered
+            .push_back(self.connections.slots(), index);
+        self.listeners.embryonic += 1;
+        self.counters.passive_opens += 1;
+        Some(index)
+    }
+
+    /// Whether one more connection in SYN-RECEIVED is too many.
+    fn syn_queue_is_full(&self, at: u32) -> bool {
         let listener = &self.listeners.slots[at as usize];
         let total_reached = self.listeners.embryonic >= self.config.syn_backlog_total;
-        if listener.embryonic() >= listener.backlog || total_reached {
+        listener.embryonic() >= listener.backlog || total_reached
+    }
+
+    /// Makes room for one more connection in SYN-RECEIVED where there are no cookies: the listener's oldest that was not answered
+    /// gives way. In a flood of SYNs that is the one least likely to be answered.
+    fn make_syn_room(&mut self, at: u32) -> bool {
+        let listener = &self.listeners.slots[at as usize];
+        if self.syn_queue_is_full(at) {
             let Some(oldest) = listener.unanswered.front() else {
                 self.counters.syn_dropped += 1;
                 return false;
@@ -395,10 +469,10 @@ impl Stack {
         remote: SocketAddr,
         loopback: bool,
     ) -> Config {
-        let (link_mtu, headers) = if remote.is_ipv6() {
-            (self.six.mtu, HEADERS_V6)
+        let (link_mtu, headers, default_mss) = if remote.is_ipv6() {
+            (self.six.mtu, HEADERS_V6, DEFAULT_MSS_V6)
         } else {
-            (self.config.mtu, HEADERS)
+            (self.config.mtu, HEADERS, DEFAULT_MSS)
         };
         let mtu = if loopback {
             self.config.loopback_mtu
@@ -408,11 +482,14 @@ impl Stack {
         let mut config = self.config.tcp.clone();
         let largest = mtu.saturating_sub(headers);
         config.mss = options.mss.unwrap_or(largest).min(largest);
+        config.default_peer_mss = default_mss;
         config.timestamp_offset = timestamp_offset(&self.keys.sequence, local, remote);
         config.no_delay = options.no_delay.unwrap_or(config.no_delay);
         config.keepalive = options.keepalive.or(config.keepalive);
         config.user_timeout = options.user_timeout.or(config.user_timeout);
         config.congestion = options.congestion.unwrap_or(config.congestion);
+        config.syn_retries = options.syn_retries.unwrap_or(config.syn_retries);
+        config.fin_wait_2_timeout = options.fin_wait_2.unwrap_or(config.fin_wait_2_timeout);
         config
     }
 

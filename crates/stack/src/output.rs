@@ -1,5 +1,7 @@
 //! Frames out, at the end of a turn.
 
+use core::net::Ipv4Addr;
+
 use sidecore_tcp::{CloseReason, Instant, State, TxLimits, TxSegment};
 use sidecore_wire::ethernet::ETHERTYPE_ARP;
 use sidecore_wire::ipv4::{PROTOCOL_ICMP, PROTOCOL_TCP};
@@ -248,8 +250,10 @@ impl Stack {
             Link::Station(station) => station,
             Link::Loopback => MacAddress::UNSPECIFIED,
         };
+        let usual = || UsualHeader::new(mac, station, key, header, len);
+        let usual = (!slot.has(flag::MARKED)).then(usual).flatten();
         // By reference: the header is not moved once more.
-        match &UsualHeader::new(mac, station, key, header, len) {
+        match &usual {
             Some(usual) if link == Link::Loopback => {
                 let header = usual.without_ethernet();
                 let offload = offload(UsualHeader::TCP_START_LOOPBACK, header);
@@ -262,6 +266,7 @@ impl Stack {
             None => {
                 let mut buffer = HeaderBuffer::new();
                 let start = buffer.segment(link, mac, key, header, len);
+                buffer.mark(start, slot);
                 out.send(buffer.bytes(), bytes, &offload(start, buffer.bytes()));
             }
         }
@@ -291,6 +296,15 @@ impl Stack {
                 }
                 Control::Reset { .. } => {
                     self.send_reset(packet, out);
+                    *left -= 1;
+                }
+                Control::SynAck {
+                    link,
+                    src,
+                    dst,
+                    answer,
+                } => {
+                    self.send_answer(link, (src, dst), &answer.header(), out);
                     *left -= 1;
                 }
                 Control::Icmp { .. } => {
@@ -328,10 +342,21 @@ impl Stack {
             window: UnscaledWindow(0),
             ..TcpHeader::default()
         };
+        self.send_answer(link, (src, dst), &header, out);
+    }
+
+    /// A segment of no connection, without payload.
+    fn send_answer<O: FrameSink>(
+        &mut self,
+        link: Link,
+        (src, dst): (Ipv4Addr, Ipv4Addr),
+        header: &TcpHeader,
+        out: &mut O,
+    ) {
         let mut buffer = HeaderBuffer::new();
         let ip = Ipv4Header::new(src, dst, PROTOCOL_TCP);
         buffer.ipv4(link, self.config.mac, &ip, header.len());
-        let start = buffer.tcp(src, dst, &header, 0);
+        let start = buffer.tcp(src, dst, header, 0);
         let offload = TxOffload {
             checksum: Some((start, tcp::CHECKSUM_OFFSET as u16)),
             segment_size: 0,

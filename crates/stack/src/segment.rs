@@ -113,7 +113,7 @@ impl Stack {
             self.segment_arrives(now, index, &header, payload, host) == Verdict::Done
         });
         if !done {
-            self.segment_for_nobody(now, &header, payload.len, packet, host);
+            self.segment_for_nobody(now, &header, payload, packet, host);
         }
     }
 
@@ -128,7 +128,7 @@ impl Stack {
     ) -> Verdict {
         self.counters.tcp_segments_in += 1;
         if self.connections[index].owner == Owner::Listener
-            && !self.may_establish(index, header, host)
+            && !self.may_establish(now, index, header, payload.len, host)
         {
             return Verdict::Done;
         }
@@ -308,6 +308,7 @@ impl Stack {
             self.counters.tcp_dropped_suspicious += 1;
             return Verdict::Done;
         }
+        self.note_predecessor(index);
         if self.connections[index].owner == Owner::Stack {
             self.free(index);
         } else {
@@ -324,7 +325,7 @@ impl Stack {
         &mut self,
         now: Instant,
         header: &TcpHeader,
-        payload_len: u32,
+        payload: Payload<'_>,
         packet: &Packet<'_>,
         host: &mut H,
     ) {
@@ -336,8 +337,14 @@ impl Stack {
         {
             return;
         }
+        if let Some(at) = self.listeners.ports.find(packet.dst, header.dst_port)
+            && let Some(endpoints) = self.endpoints_of(header, packet)
+            && self.cookie_returns(now, header, payload, at, endpoints, host)
+        {
+            return;
+        }
         self.counters.tcp_to_nowhere += 1;
-        if let Some(reset) = reset_for(header, payload_len) {
+        if let Some(reset) = reset_for(header, payload.len) {
             let reset = Control::reset(packet.link, packet.dst, packet.src, &reset);
             self.counters.tcp_resets_out += u64::from(self.push_control(reset));
         }

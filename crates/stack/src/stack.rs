@@ -9,11 +9,13 @@ use crate::connections::{Connections, Queue, flag};
 use crate::control::{Control, ControlQueue};
 use crate::counters::Counters;
 use crate::hash::Keys;
+use crate::incarnation::Predecessor;
 use crate::limiter::Limiter;
 use crate::list::List;
 use crate::listen::Listeners;
 use crate::ports::EphemeralPorts;
 use crate::reassembly::{Key4, Reassembly};
+use crate::syn_cookie::code::Codec;
 use crate::udp::UdpSockets;
 use crate::v6::Six;
 
@@ -31,10 +33,13 @@ pub struct Stack {
     pub(crate) control: ControlQueue,
     pub(crate) keys: Keys,
     pub(crate) listeners: Listeners,
+    pub(crate) cookies: Codec,
     pub(crate) udp: UdpSockets,
     pub(crate) reassembly: Reassembly<Key4>,
     pub(crate) six: Six,
     pub(crate) ephemeral: EphemeralPorts,
+    /// The connection in TIME-WAIT that gave way last.
+    pub(crate) predecessor: Option<Predecessor>,
     pub(crate) echo_limiter: Limiter,
     pub(crate) error_limiter: Limiter,
     /// Identification of packets that are sent in fragments.
@@ -64,10 +69,12 @@ impl Stack {
             neighbors,
             control: ControlQueue::new(config.control_queue),
             listeners: Listeners::new(config.max_listeners),
+            cookies: keys.cookies(),
             udp: UdpSockets::new(config.max_udp_sockets),
             reassembly: Reassembly::new(config.reassembly.clone()),
             six: Six::new(&config.ipv6, config.mtu, &keys, now),
             ephemeral: EphemeralPorts::new(config.ephemeral_ports.clone(), keys.ports),
+            predecessor: None,
             echo_limiter: Limiter::new(config.echo_rate, now),
             error_limiter: Limiter::new(config.icmp_error_rate, now),
             ip_ident: 0,

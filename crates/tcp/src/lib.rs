@@ -73,6 +73,7 @@ mod info;
 mod invariants;
 mod isn;
 mod model;
+mod options;
 mod pacing;
 mod prr;
 mod rack;

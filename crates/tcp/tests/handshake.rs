@@ -3,8 +3,10 @@
 mod common;
 
 use common::script::*;
-use sidecore_tcp::{CloseReason, Config, DropReason, State};
-use sidecore_wire::TcpFlags;
+use sidecore_tcp::{
+    CloseReason, Config, Connection, DropReason, Instant, RangePool, State, TxLimits,
+};
+use sidecore_wire::{TcpFlags, WindowScale};
 
 fn all_options() -> Config {
     Config {
@@ -107,11 +109,13 @@ fn options_that_we_do_not_want_are_not_agreed() {
 fn a_lost_syn_is_sent_again_with_backoff() {
     let mut t = Script::connect(&plain());
     t.sends([syn()]);
-    for timeout in [1, 2, 4, 8, 16, 32] {
+    for timeout in [1, 2, 4, 8, 16, 32, 64] {
         assert_eq!(t.fire(), secs(timeout));
         t.sends([syn()]);
     }
     t.fire_closes(CloseReason::TimedOut);
+    // RFC 9293 MUST-23: "retransmission of the segment for at least 3 minutes".
+    assert!(t.now.duration_since(START) >= secs(180));
     t.sends([]);
     t.no_timer();
 }
@@ -289,4 +293,22 @@ fn a_syn_with_other_flags_is_still_a_syn() {
     // ECN set-up (RFC 3168): not agreed to, not minded.
     let mut t = Script::accept(&plain(), syn().with(TcpFlags::ECE | TcpFlags::CWR));
     t.sends([syn_ack()]);
+}
+
+/// With a unit larger than the buffer the window could only be closed, and would stay so.
+#[test]
+fn the_window_scale_suits_the_buffer() {
+    let config = Config {
+        window_scale: Some(WindowScale::new(10)),
+        ..plain()
+    };
+    for (buffer, scale) in [(600, 7), (65_535, 10), (3, 0)] {
+        let mut connection = Connection::connect(Instant::ZERO, &config, ISS);
+        connection.set_receive_limit(buffer);
+        let mut ranges = RangePool::new(8);
+        let syn = connection.poll_transmit(Instant::ZERO, &TxLimits::default(), &mut ranges);
+        let offered = syn.unwrap().header.options.window_scale;
+        assert_eq!(offered, Some(WindowScale::new(scale)));
+        assert_eq!(connection.info().receive_scale, scale);
+    }
 }

@@ -2,7 +2,7 @@
 
 use core::net::{Ipv6Addr, SocketAddr, SocketAddrV6};
 
-use sidecore_tcp::{Connection, Instant, initial_sequence_number, reset_for};
+use sidecore_tcp::{Connection, Instant, reset_for};
 use sidecore_wire::{Ipv6Header, SeqNumber, TcpFlags, TcpHeader, tcp};
 
 use super::address::{Route6, is_unicast};
@@ -16,6 +16,7 @@ use crate::error::StackError;
 use crate::host::Host;
 use crate::input::Transport;
 use crate::list::NIL;
+use crate::marking::Marking;
 use crate::segment::{Payload, Verdict};
 use crate::stack::Stack;
 use crate::{ConnId, User};
@@ -106,13 +107,12 @@ impl Stack {
             return;
         }
         let payload = Payload::new(transport, data_offset);
-        let len = payload.len;
         let found = self.connections.find6(&key_of(&packet.header, &header));
         let done = found.is_some_and(|index| {
             self.segment_arrives6(now, index, &header, payload, host) == Verdict::Done
         });
         if !done {
-            self.segment_for_nobody6(now, &header, len, packet, host);
+            self.segment_for_nobody6(now, &header, payload, packet, host);
         }
     }
 
@@ -122,7 +122,7 @@ impl Stack {
         &mut self,
         now: Instant,
         header: &TcpHeader,
-        payload_len: u32,
+        payload: Payload<'_>,
         packet: &Packet6<'_>,
         host: &mut H,
     ) {
@@ -133,8 +133,14 @@ impl Stack {
         {
             return;
         }
+        if let Some(at) = self.listeners.ports6.find(packet.dst(), header.dst_port)
+            && let Some(endpoints) = self.endpoints_of6(header, packet)
+            && self.cookie_returns(now, header, payload, at, endpoints, host)
+        {
+            return;
+        }
         self.counters.tcp_to_nowhere += 1;
-        if let Some(reset) = reset_for(header, payload_len) {
+        if let Some(reset) = reset_for(header, payload.len) {
             let reset = Control6::reset(packet.link, packet.dst(), packet.src(), &reset);
             self.counters.tcp_resets_out += u64::from(self.push_control(Control::Six(reset)));
         }
@@ -148,22 +154,27 @@ impl Stack {
         packet: &Packet6<'_>,
         host: &mut H,
     ) -> bool {
-        let (src, dst) = (packet.src(), packet.dst());
-        let Some(at) = self.listeners.ports6.find(dst, header.dst_port) else {
+        let Some(at) = self.listeners.ports6.find(packet.dst(), header.dst_port) else {
             return false;
         };
+        let Some(endpoints) = self.endpoints_of6(header, packet) else {
+            self.counters.syn_dropped += 1;
+            return true;
+        };
+        self.open_passive(now, header, at, endpoints, packet.link, host)
+    }
+
+    /// Between whom a connection would be that a packet opens; `None` if there is no way back.
+    fn endpoints_of6(&self, header: &TcpHeader, packet: &Packet6<'_>) -> Option<Endpoints> {
+        let (src, dst) = (packet.src(), packet.dst());
         let next_hop = match self.route6(src) {
             Some(Route6::Local) => None,
             Some(Route6::Link(next_hop)) => Some(next_hop),
-            Some(Route6::Group) | None => {
-                self.counters.syn_dropped += 1;
-                return true;
-            }
+            Some(Route6::Group) | None => return None,
         };
         let local = SocketAddrV6::new(dst, header.dst_port, 0, 0);
         let remote = SocketAddrV6::new(src, header.src_port, 0, 0);
-        let flow = self.flow6(local, remote, next_hop);
-        self.open_passive(now, header, at, Endpoints::V6(flow), host)
+        Some(Endpoints::V6(self.flow6(local, remote, next_hop)))
     }
 
     fn flow6(&self, local: SocketAddrV6, remote: SocketAddrV6, hop: Option<Ipv6Addr>) -> Flow6 {
@@ -202,7 +213,7 @@ impl Stack {
         }
         let (from, to) = (SocketAddr::V6(local), SocketAddr::V6(remote));
         let config = self.tcp_config(options, from, to, next_hop.is_none());
-        let iss = initial_sequence_number(&self.keys.sequence, now, from, to);
+        let iss = self.initial_sequence(now, from, to);
         let mut tcp = Connection::connect(now, &config, iss);
         tcp.set_receive_limit(u64::from(options.receive_window));
         let inserted = self.connections.insert(NewConnection {
@@ -211,6 +222,7 @@ impl Stack {
             user,
             irs: SeqNumber(0),
             listener: NIL,
+            marking: Marking::new(options.traffic_class, options.hop_limit),
             tcp,
         });
         let index = inserted.ok_or(StackError::Full)?;
@@ -243,6 +255,7 @@ impl Stack {
                 return Err(StackError::AddressInUse);
             }
             self.counters.time_wait_reused += 1;
+            self.note_predecessor(index);
             self.free(index);
         }
         if local == remote {

@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 mod accept_queue;
+mod adversary;
 mod arp;
 mod close;
 mod handshake;
@@ -10,9 +11,12 @@ mod icmp;
 mod ip;
 mod limits;
 mod loopback;
+mod options;
 mod random;
 mod raw;
+mod rfc9293;
 mod six;
 mod smoltcp_peer;
+mod syn_cookies;
 mod transfer;
 mod udp;
