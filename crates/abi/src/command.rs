@@ -156,7 +156,7 @@ pub enum Opt {
     UserTimeout = 7,
     /// Bytes of receive buffer at most; 0: auto-tuned (SO_RCVBUF).
     ReceiveBuffer = 8,
-    /// Congestion control: 0 NewReno, 1 CUBIC.
+    /// Congestion control: 0 NewReno, 1 CUBIC, 3 BBR. Before the connection is opened.
     Congestion = 9,
     /// Close: u64::MAX off; else time for which data is kept trying before a reset; 0 resets at once (SO_LINGER).
     Linger = 10,
@@ -186,13 +186,16 @@ pub enum Opt {
     HopLimit = 21,
     /// 1: a socket bound to an address of IPv6 takes nothing of IPv4. Before it is bound (datagrams) or listens (IPV6_V6ONLY).
     V6Only = 22,
+    /// Bytes a second at which data goes out at most, where the engine's own bound is not less; 0: the engine's default (read: there is no
+    /// bound). Data is paced where there is one (SO_MAX_PACING_RATE).
+    MaxPacingRate = 23,
 }
 
 impl Opt {
     /// From its number.
     pub const fn from_raw(raw: u64) -> Option<Self> {
         use Opt::*;
-        const ALL: [Opt; 22] = [
+        const ALL: [Opt; 23] = [
             NoDelay,
             Cork,
             Keepalive,
@@ -215,6 +218,7 @@ impl Opt {
             TrafficClass,
             HopLimit,
             V6Only,
+            MaxPacingRate,
         ];
         if raw >= 1 && raw as usize <= ALL.len() {
             Some(ALL[raw as usize - 1])

@@ -9,6 +9,7 @@ use serde::Deserialize;
 use sidecore_engine::{Budgets, Cidr, EngineConfig, IdlePolicy, Ipv6Cidr, Ipv6Config, Policy};
 use sidecore_nic::tap::TapConfig;
 
+use crate::congestion::Congestion;
 use crate::engine::Options;
 use crate::usage;
 
@@ -34,6 +35,12 @@ pub(crate) struct Config {
     pub(crate) ipv6: bool,
     /// Largest IP packet.
     pub(crate) mtu: Option<u16>,
+    /// Congestion controller of connections that choose none.
+    pub(crate) congestion: Option<Congestion>,
+    /// Whether data of all connections is paced, whatever the controller.
+    pub(crate) pacing: bool,
+    /// The largest rate at which one connection sends, in bytes a second; it is paced then.
+    pub(crate) max_pacing_rate: Option<u64>,
     /// Cores of the engine's threads.
     pub(crate) cores: Vec<usize>,
     /// What to do when there is nothing to do.
@@ -74,6 +81,8 @@ impl Config {
         replace(&mut self.gateway6, &options.gateway6);
         self.ipv6 |= options.ipv6;
         replace(&mut self.mtu, &options.mtu);
+        replace(&mut self.congestion, &options.congestion);
+        self.pacing |= options.pacing;
         replace(&mut self.idle, &options.idle.map(Into::into));
         if !options.host_addr.is_empty() {
             self.host_addresses.clone_from(&options.host_addr);
@@ -134,6 +143,10 @@ impl Config {
     /// What the engine is told, but for the device.
     pub(crate) fn engine(&self, socket: PathBuf) -> anyhow::Result<EngineConfig> {
         let default = EngineConfig::default();
+        let mut tcp = default.tcp.clone();
+        tcp.congestion = self.congestion.map_or(tcp.congestion, Into::into);
+        tcp.pacing = self.pacing;
+        tcp.max_pacing_rate = self.max_pacing_rate;
         Ok(EngineConfig {
             socket: Some(socket),
             addresses: self.engine_addresses()?,
@@ -147,6 +160,7 @@ impl Config {
             budgets: self.budgets.clone(),
             connections: self.connections.unwrap_or(default.connections),
             drain: self.drain_ms.map_or(default.drain, Duration::from_millis),
+            tcp,
             ..default
         })
     }
@@ -198,6 +212,8 @@ fn parse_v6(text: &str) -> anyhow::Result<Ipv6Cidr> {
 
 #[cfg(test)]
 mod tests {
+    use sidecore_engine::Algorithm;
+
     use super::*;
 
     fn read(text: &str) -> Config {
@@ -215,6 +231,8 @@ mod tests {
             addresses = ["10.77.0.2/24", "10.77.0.3/24"]
             gateway = "10.77.0.1"
             mtu = 9000
+            congestion = "bbr"
+            max_pacing_rate = 1000000
             cores = [1]
             idle = "poll"
             spin_us = 20
@@ -235,6 +253,11 @@ mod tests {
             (Some(1), 2, 1000)
         );
         assert_eq!((engine.policy.dtis, engine.budgets.timers), (77, 3));
+        assert_eq!(engine.tcp.congestion, Algorithm::Bbr);
+        assert_eq!(
+            (engine.tcp.pacing, engine.tcp.max_pacing_rate),
+            (false, Some(1_000_000))
+        );
         assert_eq!(
             (engine.spin, engine.nap, engine.drain),
             (
@@ -273,6 +296,7 @@ mod tests {
         assert!(is_usage(engine("addresses = [\"10.77.0.2\"]")));
         assert!(is_usage(engine("addresses = [\"fe80::1\"]")));
         assert!(is_usage(engine("cores = [0, 1]")));
+        assert!(toml::from_str::<Config>("congestion = \"vegas\"").is_err());
         assert!(is_usage(read("netns = \"x\"").tap().map(drop)));
         assert!(toml::from_str::<Config>("tpa = \"x\"").is_err());
     }

@@ -16,6 +16,7 @@ use crate::input::Packet;
 use crate::list::{List, NIL};
 use crate::marking::Marking;
 use crate::ports::{EphemeralPorts, PortTable};
+use crate::socket::lesser;
 use crate::stack::Stack;
 use crate::{DETACHED, ListenerId, User};
 
@@ -488,6 +489,7 @@ impl Stack {
         config.keepalive = options.keepalive.or(config.keepalive);
         config.user_timeout = options.user_timeout.or(config.user_timeout);
         config.congestion = options.congestion.unwrap_or(config.congestion);
+        config.max_pacing_rate = lesser(options.max_pacing_rate, config.max_pacing_rate);
         config.syn_retries = options.syn_retries.unwrap_or(config.syn_retries);
         config.fin_wait_2_timeout = options.fin_wait_2.unwrap_or(config.fin_wait_2_timeout);
         config

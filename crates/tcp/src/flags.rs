@@ -48,10 +48,10 @@ impl Flags {
     // Agreed or set.
     /// Timestamps are in use (while SYN-SENT: offered).
     pub(crate) const TIMESTAMPS: Self = Self(1 << 16);
+    /// SACK is in use (while SYN-SENT: offered).
+    pub(crate) const SACK: Self = Self(1 << 17);
     /// Data is paced, or the controller wants to know of every ACK ([`crate::pacing`]).
-    pub(crate) const PACED: Self = Self(1 << 17);
-    /// Nagle's algorithm is off.
-    pub(crate) const NO_DELAY: Self = Self(1 << 18);
+    pub(crate) const PACED: Self = Self(1 << 18);
     /// The application holds partial segments back.
     pub(crate) const CORK: Self = Self(1 << 19);
     /// The application said that more data comes at once.
@@ -82,8 +82,8 @@ impl Flags {
     /// There may be lost data that was not sent again.
     pub(crate) const LOST_LEFT: Self = Self(1 << 30);
 
-    /// SACK is in use (while SYN-SENT: offered).
-    pub(crate) const SACK: Self = Self(1 << 32);
+    /// Nagle's algorithm is off.
+    pub(crate) const NO_DELAY: Self = Self(1 << 34);
 
     /// Something of poll_transmit's rare kinds is due.
     pub(crate) const RARE_DUE: Self = Self::SYN_DUE

@@ -12,6 +12,7 @@ mod ip;
 mod limits;
 mod loopback;
 mod options;
+mod pacing;
 mod random;
 mod raw;
 mod rfc9293;

@@ -41,6 +41,7 @@ fn algorithm(name: &[u8]) -> Result<Algorithm, Errno> {
     match name {
         b"cubic" => Ok(Algorithm::Cubic),
         b"reno" => Ok(Algorithm::NewReno),
+        b"bbr" => Ok(Algorithm::Bbr),
         _ => Err(Errno::ENOENT),
     }
 }
@@ -49,6 +50,7 @@ const fn name_of(algorithm: Algorithm) -> &'static str {
     match algorithm {
         Algorithm::Cubic => "cubic",
         Algorithm::NewReno => "reno",
+        Algorithm::Bbr => "bbr",
     }
 }
 

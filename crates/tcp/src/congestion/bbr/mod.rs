@@ -193,6 +193,7 @@ pub(crate) struct Bbr {
 
 impl Bbr {
     /// OnInit (). `seed`: what differs between connections.
+    // tidy: long function because it names every field once.
     pub(crate) fn new(now: Instant, seed: u32) -> Self {
         Self {
             sampler: RateSampler::new(),
