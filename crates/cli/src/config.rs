@@ -31,6 +31,8 @@ pub(crate) struct Config {
     pub(crate) gateway: Option<Ipv4Addr>,
     /// The same for IPv6; without it, routers are listened to.
     pub(crate) gateway6: Option<Ipv6Addr>,
+    /// Whether an IPv4 address is asked for by DHCP, and a router if none is given.
+    pub(crate) dhcp: bool,
     /// Whether IPv6 is spoken though no address of it is given.
     pub(crate) ipv6: bool,
     /// Largest IP packet.
@@ -80,6 +82,7 @@ impl Config {
         replace(&mut self.gateway, &options.gateway);
         replace(&mut self.gateway6, &options.gateway6);
         self.ipv6 |= options.ipv6;
+        self.dhcp |= options.dhcp;
         replace(&mut self.mtu, &options.mtu);
         replace(&mut self.congestion, &options.congestion);
         self.pacing |= options.pacing;
@@ -105,9 +108,9 @@ impl Config {
             .map(|text| parse(text))
             .collect::<Result<_, _>>()?;
         let ipv6 = self.ipv6()?;
-        if self.tap.is_some() && addresses.is_empty() && !ipv6.enabled {
+        if self.tap.is_some() && addresses.is_empty() && !ipv6.enabled && !self.dhcp {
             return Err(usage(
-                "the engine needs an address: give --addr, like --addr 10.77.0.2/24",
+                "the engine needs an address: give --addr, like --addr 10.77.0.2/24, or --dhcp",
             ));
         }
         Ok(addresses)
@@ -152,6 +155,7 @@ impl Config {
             addresses: self.engine_addresses()?,
             gateway: self.gateway,
             ipv6: self.ipv6()?,
+            dhcp: self.dhcp,
             idle: self.idle.unwrap_or_default(),
             spin: self.spin_us.map_or(default.spin, Duration::from_micros),
             nap: self.nap_us.map_or(default.nap, Duration::from_micros),

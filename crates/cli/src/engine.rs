@@ -35,7 +35,10 @@ pub(crate) struct Options {
     /// Router for what is not on the link
     #[arg(long, value_name = "ADDR")]
     pub(crate) gateway: Option<Ipv4Addr>,
-    /// The same for IPv6, if it is not to be learnt from router advertisements
+    /// Ask for an IPv4 address by DHCP, and for a router if none is given
+    #[arg(long)]
+    pub(crate) dhcp: bool,
+    /// Router of IPv6, if it is not to be learnt from router advertisements
     #[arg(long, value_name = "ADDR")]
     pub(crate) gateway6: Option<Ipv6Addr>,
     /// Speak IPv6, with a link-local address and those that routers announce
@@ -123,6 +126,7 @@ fn serve(
         .addresses
         .iter()
         .map(|a| format!("{}/{}", a.address, a.prefix))
+        .chain(config.dhcp.then(|| "dhcp".to_owned()))
         .chain(config.ipv6.addresses.iter().map(|a| a.to_string()))
         .collect();
     let engine = Engine::spawn(config)?;

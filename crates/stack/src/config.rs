@@ -22,6 +22,8 @@ pub struct StackConfig {
     pub addresses: Vec<Ipv4Cidr>,
     /// The router for everything outside these networks.
     pub gateway: Option<Ipv4Addr>,
+    /// Whether another address, and a router if none is configured, are asked for by DHCP (RFC 2131).
+    pub dhcp: bool,
     /// Link addresses that are known and not asked for (of the gateway, say).
     pub neighbors: Vec<(Ipv4Addr, MacAddress)>,
     /// IP MTU of the link, in bytes; IPv6 asks for 1280 at least.
@@ -48,6 +50,11 @@ pub struct StackConfig {
     pub echo_rate: Rate,
     /// How many ICMP errors are sent (RFC 1812 section 4.3.2.8).
     pub icmp_error_rate: Rate,
+    /// Destinations whose path MTU is remembered (RFC 1191, RFC 8201), for ten minutes; 0: none.
+    pub path_mtus: usize,
+    /// Challenge ACKs a second that all connections send together, on average (RFC 5961 section 7; each has a limit of its own, too). It
+    /// should be far more than one connection sends.
+    pub challenge_acks: u32,
     /// Resets, ARP packets and ICMP messages that may wait for the end of a turn; what comes on top is dropped and
     /// counted.
     pub control_queue: usize,
@@ -70,6 +77,7 @@ impl Default for StackConfig {
             mac: MacAddress([0x02, 0, 0, 0, 0, 1]),
             addresses: Vec::new(),
             gateway: None,
+            dhcp: false,
             neighbors: Vec::new(),
             mtu: 1500,
             loopback_mtu: u16::MAX,
@@ -88,6 +96,8 @@ impl Default for StackConfig {
                 per_second: 1000,
                 burst: 50,
             },
+            path_mtus: 1024,
+            challenge_acks: 10_000,
             control_queue: 512,
             tcp: sidecore_tcp::Config::default(),
             ephemeral_ports: 32768..=60999,

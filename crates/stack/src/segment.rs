@@ -229,6 +229,10 @@ impl Stack {
         if let Some(reason) = outcome.dropped {
             self.count_drop(reason);
         }
+        if outcome.challenge && !self.challenges.take(now) {
+            self.counters.challenges_withheld += 1;
+            self.connections[index].tcp.withhold_challenge();
+        }
         if outcome.respawn {
             return self.give_way(index);
         }

@@ -5,7 +5,9 @@ use core::time::Duration;
 use serde::{Deserialize, Serialize};
 use sidecore_wire::WindowScale;
 
+use crate::challenge::ChallengeLimit;
 use crate::connection::DEFAULT_PEER_MSS;
+use crate::path::MtuProbing;
 use crate::time::millis;
 
 /// A congestion controller.
@@ -99,6 +101,15 @@ pub struct Config {
     pub fin_wait_2_timeout: Duration,
     /// What is added to the clock of the timestamps (RFC 7323 section 5.4); see [`crate::timestamp_offset`].
     pub timestamp_offset: u32,
+    /// The MSS that the path to the peer is known to carry, by what others have found out; no more is sent at first, and `mss` is announced all
+    /// the same. `u16::MAX`: nothing is known.
+    pub path_mss: u16,
+    /// Whether the path MTU is searched for without ICMP (RFC 4821).
+    pub mtu_probing: MtuProbing,
+    /// The MSS with which such a search begins (RFC 4821 section 7.2: 1024 bytes), and which black holes are tried with first.
+    pub base_mss: u16,
+    /// How many challenge ACKs are sent (RFC 5961 section 7).
+    pub challenge_limit: ChallengeLimit,
     /// How many segments the congestion window may lie above what is in flight when a recovery ends (RFC 6582
     /// section 3.2 step 3: "take measures to avoid a possible burst of data").
     pub max_burst: u32,
@@ -131,6 +142,10 @@ impl Default for Config {
             time_wait: Duration::from_secs(60),
             fin_wait_2_timeout: Duration::from_secs(60),
             timestamp_offset: 0,
+            path_mss: u16::MAX,
+            mtu_probing: MtuProbing::default(),
+            base_mss: 1024,
+            challenge_limit: ChallengeLimit::default(),
             max_burst: 16,
             pacing: false,
             max_pacing_rate: None,

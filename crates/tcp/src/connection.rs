@@ -5,11 +5,13 @@ use core::time::Duration;
 use serde::{Deserialize, Serialize};
 use sidecore_wire::{SeqNumber, TcpFlags, TcpHeader, WindowScale};
 
+use crate::challenge::Challenges;
 use crate::config::{Algorithm, Config, LossDetection, Settings};
 use crate::congestion::{Controller, Window};
 use crate::flags::Flags;
 use crate::flight::Flight;
 use crate::pacing::Pacing;
+use crate::path::Path;
 use crate::prr::Prr;
 use crate::rack::Rack;
 use crate::range_pool::{RangeList, RangePool};
@@ -182,9 +184,8 @@ pub(crate) struct Cold {
     /// The SEG.SEQ of Flags::RESET_REPLY.
     #[serde(with = "crate::snapshot::seq")]
     pub(crate) reset_reply_seq: SeqNumber,
-    /// Challenge ACKs in the second that began at `challenge_second` (RFC 5961 section 7).
-    pub(crate) challenge_second: u32,
-    pub(crate) challenges: u8,
+    pub(crate) challenges: Challenges,
+    pub(crate) path: Path,
     pub(crate) duplicate_acks: u8,
     /// Retransmissions by timer, or zero-window probes, in a row.
     pub(crate) attempts: u8,
@@ -219,6 +220,7 @@ pub(crate) struct Counters {
     pub(crate) challenge_acks: u32,
     pub(crate) tail_probes: u32,
     pub(crate) undos: u32,
+    pub(crate) path_probes: u32,
 }
 
 const _: () = assert!(core::mem::offset_of!(Connection, cold) <= 208);
@@ -365,7 +367,8 @@ impl Connection {
         } else {
             0
         };
-        self.mss = self.cold.peer_mss.min(self.cold.announced_mss) - options;
+        let path = self.cold.path.low;
+        self.mss = self.cold.peer_mss.min(self.cold.announced_mss).min(path) - options;
     }
 
     /// The sequence number at an offset of what we send.
@@ -466,8 +469,8 @@ impl Cold {
             reno_sacked: 0,
             unanswered_since: now,
             reset_reply_seq: SeqNumber(0),
-            challenge_second: 0,
-            challenges: 0,
+            challenges: Challenges::new(config.challenge_limit),
+            path: Path::new(now, config, announced_mss),
             duplicate_acks: 0,
             attempts: 0,
             probe_backoff: 0,

@@ -78,6 +78,8 @@ impl Connection {
         Info {
             state: self.state,
             effective_mss: self.mss,
+            path_mtu: self.path_mtu(),
+            path_probes: counters.path_probes,
             receive_mss: self.rcv_mss,
             timestamps: self.flags.any(Flags::TIMESTAMPS),
             sack: self.flags.any(Flags::SACK),

@@ -62,6 +62,7 @@
 #![forbid(unsafe_code)]
 
 mod application;
+mod challenge;
 mod config;
 mod congestion;
 mod connection;
@@ -75,6 +76,7 @@ mod isn;
 mod model;
 mod options;
 mod pacing;
+mod path;
 mod prr;
 mod rack;
 mod range_pool;
@@ -93,10 +95,12 @@ mod types;
 mod undo;
 mod window;
 
+pub use challenge::ChallengeLimit;
 pub use config::{Algorithm, Config, Keepalive, LossDetection};
 pub use congestion::BbrState;
 pub use connection::Connection;
 pub use isn::{initial_sequence_number, timestamp_offset};
+pub use path::MtuProbing;
 pub use range_pool::{MAX_RANGES_PER_LIST, RangePool};
 pub use reset::reset_for;
 pub use snapshot::{ConnectionSnapshot, RestoreError};

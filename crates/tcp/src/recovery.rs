@@ -163,10 +163,16 @@ impl Connection {
         self.cold.counters.recoveries = self.cold.counters.recoveries.wrapping_add(1);
         self.cold.recover = self.snd_nxt;
         self.cold.high_rxt = self.snd_una;
-        let in_flight = self.flight_size();
-        self.cold
-            .controller
-            .on_loss(&mut self.window, now, in_flight, mss);
+        if self.path_probe_lost(now, ranges) {
+            // It was too large, and that is all.
+            self.window.ssthresh = self.window.cwnd;
+            self.undo_forget();
+        } else {
+            let in_flight = self.flight_size();
+            self.cold
+                .controller
+                .on_loss(&mut self.window, now, in_flight, mss);
+        }
         let known = self.cold.sacked_bytes + self.cold.reno_sacked;
         let unknown = self.outstanding().saturating_sub(known);
         // Without SACK, it was a duplicate that told.

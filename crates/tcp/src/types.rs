@@ -121,6 +121,8 @@ pub struct Outcome {
     pub closed: Option<CloseReason>,
     /// The segment or its payload was dropped.
     pub dropped: Option<DropReason>,
+    /// A challenge ACK is due (RFC 5961) that is due for nothing else: see [`crate::Connection::withhold_challenge`].
+    pub challenge: bool,
     /// In TIME-WAIT a newer SYN arrived (RFC 9293 section 3.10.7.4, RFC 6191): the caller may replace this connection
     /// by a fresh one for this SYN. This connection is as before.
     pub respawn: bool,
@@ -203,6 +205,10 @@ pub struct Info {
     pub state: State,
     /// The payload of a full segment that we send, in bytes: options are taken off.
     pub effective_mss: u16,
+    /// The path MTU that the connection goes by, as IPv4 counts it (40 bytes of headers): over IPv6 it is 20 bytes more.
+    pub path_mtu: u16,
+    /// Probes of larger segments that were sent (RFC 4821).
+    pub path_probes: u32,
     /// The estimated payload of the peer's full segments, in bytes.
     pub receive_mss: u16,
     /// Timestamps are in use.

@@ -6,6 +6,7 @@ use std::time::Duration;
 use sidecore_tcp::Instant;
 
 use crate::Rng;
+use crate::too_big;
 
 /// What a link does to frames. Probabilities are in thousandths.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -24,6 +25,32 @@ pub struct Link {
     pub rate: u64,
     /// Frames that may wait for their turn at this rate; the rest is lost. 0: unlimited.
     pub queue: usize,
+    /// IP packets that are longer are lost.
+    pub narrow: Option<Narrow>,
+}
+
+/// Somewhere on the way there is a link of a smaller MTU.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Narrow {
+    /// What it carries.
+    pub mtu: u16,
+    /// What the router before it says of it, by ICMP; `None`: nothing (a black hole).
+    pub says: Option<u16>,
+}
+
+impl Narrow {
+    /// With a router that does as it should.
+    pub const fn honest(mtu: u16) -> Self {
+        Self {
+            mtu,
+            says: Some(mtu),
+        }
+    }
+
+    /// With a router that says nothing.
+    pub const fn silent(mtu: u16) -> Self {
+        Self { mtu, says: None }
+    }
 }
 
 impl Default for Link {
@@ -37,6 +64,7 @@ impl Default for Link {
             corrupt: 0,
             rate: 0,
             queue: 0,
+            narrow: None,
         }
     }
 }
@@ -48,6 +76,8 @@ pub struct LinkCounters {
     pub sent: u64,
     /// Frames that did not arrive.
     pub lost: u64,
+    /// Of these, frames that were too long for it.
+    pub too_long: u64,
     /// Frames that arrived twice.
     pub duplicated: u64,
     /// Frames that were changed.
@@ -80,6 +110,19 @@ impl Direction {
             busy_until: Instant::ZERO,
             counters: LinkCounters::default(),
         }
+    }
+
+    /// Whether a frame is too long for this way: then it is lost, and what comes back is said of it.
+    pub fn refuses(&mut self, frame: &[u8]) -> Option<Option<Vec<u8>>> {
+        let narrow = self.link.narrow?;
+        if frame.len() <= 14 + usize::from(narrow.mtu) {
+            return None;
+        }
+        self.counters.sent += 1;
+        self.counters.lost += 1;
+        self.counters.too_long += 1;
+        let answer = narrow.says.and_then(|mtu| too_big::answer(frame, mtu));
+        Some(answer)
     }
 
     /// Puts a frame in.

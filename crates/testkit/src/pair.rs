@@ -78,7 +78,11 @@ impl Pair {
                 if let Some(tap) = self.tap {
                     tap(self.now, n, &frame);
                 }
-                self.directions[n].push(self.now, frame);
+                match self.directions[n].refuses(&frame) {
+                    None => self.directions[n].push(self.now, frame),
+                    Some(None) => {}
+                    Some(Some(answer)) => self.directions[1 - n].push(self.now, answer),
+                }
             }
         }
     }

@@ -5,7 +5,9 @@
 mod accept_queue;
 mod adversary;
 mod arp;
+mod attacks;
 mod close;
+mod dhcp;
 mod handshake;
 mod icmp;
 mod ip;
@@ -13,6 +15,7 @@ mod limits;
 mod loopback;
 mod options;
 mod pacing;
+mod path_mtu;
 mod random;
 mod raw;
 mod rfc9293;

@@ -50,6 +50,7 @@ impl Connection {
             let rtt = sent.map_or(0, |sent| Tick::at(now).since(sent).max(1));
             self.grow_window(now, acked, rtt as u32);
         }
+        self.path_on_ack(now);
     }
 
     /// The congestion window was used up, and is acknowledged.
@@ -136,6 +137,7 @@ impl Connection {
         };
         self.recovery_on_ack(&recovery_ack, ranges);
         self.leave_persist(arrival.now);
+        self.path_on_ack(arrival.now);
         Step::Continue(())
     }
 

@@ -62,7 +62,9 @@ impl Connection {
             // The second half of a simultaneous open: our SYN is acknowledged; the ACK steps do the rest.
             return Step::Continue(());
         }
-        self.flags.set(Flags::SYN_DUE);
+        if self.may_answer(arrival.now, arrival.seq) {
+            self.flags.set(Flags::SYN_DUE);
+        }
         arrival.drop_because(DropReason::Duplicate)
     }
 

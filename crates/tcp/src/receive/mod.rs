@@ -189,6 +189,7 @@ impl Connection {
             out_of_order_room,
             outcome: Outcome::default(),
         };
+        self.cold.challenges.fresh = false;
         let _ = match self.state {
             // Unsynchronized without a connection: the caller answers (see `reset_for`).
             State::Closed | State::Listen => arrival.drop_because(DropReason::Closed),
@@ -197,6 +198,7 @@ impl Connection {
         };
         #[cfg(debug_assertions)]
         self.check_invariants(ranges);
+        arrival.outcome.challenge = self.cold.challenges.fresh;
         arrival.outcome
     }
 

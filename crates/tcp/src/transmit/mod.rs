@@ -356,6 +356,18 @@ impl Connection {
         self.new_data::<true>(now, Plan { len, room }, ranges)
     }
 
+    /// `len` bytes of new data, for which the congestion window has room.
+    pub(crate) fn send_larger(
+        &mut self,
+        now: Instant,
+        len: u32,
+        ranges: &mut RangePool,
+    ) -> TxSegment {
+        let used = self.in_flight().saturating_add(len);
+        let room = self.window.cwnd.saturating_sub(used);
+        self.new_data::<true>(now, Plan { len, room }, ranges)
+    }
+
     /// What [`Flags::UNUSUAL`] asks for when data up to `end` goes out. Returns the segment's flags.
     #[inline(never)]
     fn unusual_data(&mut self, plan: Plan, end: u64) -> TcpFlags {

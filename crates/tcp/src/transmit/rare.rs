@@ -34,11 +34,15 @@ impl Connection {
         }
         if self.flags.any(Flags::PROBE_DUE) {
             self.flags.clear(Flags::PROBE_DUE);
-            if !self.cold.tlp.due {
-                return Some(self.probe(now));
-            }
-            if let Some(segment) = self.tail_probe(now, ranges) {
-                return Some(segment);
+            let probe = if self.cold.tlp.due {
+                self.tail_probe(now, ranges)
+            } else if self.path_probe_is_due() {
+                self.path_probe(now, ranges)
+            } else {
+                Some(self.probe(now))
+            };
+            if probe.is_some() {
+                return probe;
             }
         }
         if self.state == State::SynReceived && self.flags.any(Flags::ACK_NOW) {

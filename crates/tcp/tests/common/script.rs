@@ -185,6 +185,7 @@ pub fn plain() -> Config {
         sack: false,
         window_scale: None,
         no_delay: true,
+        mtu_probing: sidecore_tcp::MtuProbing::Off,
         congestion: sidecore_tcp::Algorithm::NewReno,
         ..Config::default()
     }
