@@ -159,7 +159,7 @@ pub enum Opt {
     UserTimeout = 7,
     /// Bytes of receive buffer at most; 0: auto-tuned (SO_RCVBUF).
     ReceiveBuffer = 8,
-    /// Congestion control: 0 NewReno, 1 CUBIC, 2 DCTCP. Before the connection is opened.
+    /// Congestion control: 0 NewReno, 1 CUBIC, 2 DCTCP, 3 BBR. Before the connection is opened.
     Congestion = 9,
     /// Close: u64::MAX off; else time for which data is kept trying before a reset; 0 resets at once (SO_LINGER).
     Linger = 10,
@@ -196,13 +196,16 @@ pub enum Opt {
     /// Read only: the engine writes a [`crate::TcpInfo`], or as much of it as fits, to the [`Extent`] in body 1 and 2. Completes with
     /// the number of bytes (TCP_INFO).
     Info = 25,
+    /// Bytes a second at which data goes out at most, where the engine's own bound is not less; 0: the engine's default (read: there is no
+    /// bound). Data is paced where there is one (SO_MAX_PACING_RATE).
+    MaxPacingRate = 26,
 }
 
 impl Opt {
     /// From its number.
     pub const fn from_raw(raw: u64) -> Option<Self> {
         use Opt::*;
-        const ALL: [Opt; 25] = [
+        const ALL: [Opt; 26] = [
             NoDelay,
             Cork,
             Keepalive,
@@ -228,6 +231,7 @@ impl Opt {
             Ecn,
             FastOpen,
             Info,
+            MaxPacingRate,
         ];
         if raw >= 1 && raw as usize <= ALL.len() {
             Some(ALL[raw as usize - 1])
@@ -423,11 +427,11 @@ mod tests {
         for raw in 0..=16 {
             assert_eq!(Operation::from_raw(raw).unwrap() as u8, raw);
         }
-        for raw in 1..=25 {
+        for raw in 1..=26 {
             assert_eq!(Opt::from_raw(raw).unwrap() as u64, raw);
         }
         assert_eq!(Opt::from_raw(0), None);
-        assert_eq!(Opt::from_raw(26), None);
+        assert_eq!(Opt::from_raw(27), None);
     }
 
     #[test]

@@ -129,6 +129,7 @@ impl Connection {
                 Algorithm::NewReno => "reno",
                 Algorithm::Cubic => "cubic",
                 Algorithm::Dctcp => "dctcp",
+                Algorithm::Bbr => "bbr",
             },
             recovering: self.phase != Phase::Open,
             timed_out: self.phase == Phase::Loss,

@@ -135,6 +135,25 @@ pub struct TimeoutOutcome {
     pub closed: Option<CloseReason>,
 }
 
+/// What BBR knows of the path (as Linux's INET_DIAG_BBRINFO).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct BbrInfo {
+    /// Where in its state machine it is.
+    pub state: crate::BbrState,
+    /// BBR.max_bw, in bytes a second.
+    pub bandwidth: u64,
+    /// BBR.min_rtt, in microseconds; 0: not known.
+    pub min_rtt_us: u32,
+    /// BBR.pacing_gain, in hundredths.
+    pub pacing_gain: u32,
+    /// BBR.cwnd_gain, in hundredths.
+    pub cwnd_gain: u32,
+    /// How often ProbeRTT was entered.
+    pub probe_rtts: u32,
+    /// What is in flight does not fill the window for want of data.
+    pub app_limited: bool,
+}
+
 /// What the way out can carry.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct TxLimits {

@@ -43,6 +43,9 @@ impl Connection {
     #[inline(never)]
     pub(super) fn acked_more(&mut self, now: Instant, acked: u32, ranges: &mut RangePool) {
         let sent = self.drop_acknowledged_runs(ranges);
+        if self.flags.any(Flags::PACED) && self.cold.controller.is_model() {
+            return self.model_on_plain_ack(now, acked, sent);
+        }
         if self.flags.any(Flags::CWND_LIMITED) {
             let rtt = sent.map_or(0, |sent| Tick::at(now).since(sent).max(1));
             self.grow_window(now, acked, rtt as u32);
@@ -75,7 +78,7 @@ impl Connection {
             Controller::NewReno(_) | Controller::Dctcp(_) => {
                 mss * u32::from(self.cold.settings.abc_segments)
             }
-            Controller::Cubic(_) => u32::MAX,
+            Controller::Cubic(_) | Controller::Bbr(_) => u32::MAX,
         }
     }
 

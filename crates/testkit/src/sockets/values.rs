@@ -96,6 +96,7 @@ impl Values {
             hop_limit: self.hop_limit,
             fast_open_queue: 0,
             fast_open: false,
+            max_pacing_rate: None,
         }
     }
 }
