@@ -157,6 +157,8 @@ pub struct EngineConfig {
     pub addresses: Vec<Cidr>,
     /// Router for everything that is not on a link of ours.
     pub gateway: Option<Ipv4Addr>,
+    /// Whether another address, and a router if none is given, are asked for by DHCP.
+    pub dhcp: bool,
     /// IPv6, with its own addresses and router; off unless it says otherwise.
     pub ipv6: Ipv6Config,
     /// What to do when there is nothing to do.
@@ -192,6 +194,7 @@ impl Default for EngineConfig {
             device: Device::None,
             addresses: Vec::new(),
             gateway: None,
+            dhcp: false,
             ipv6: Ipv6Config::default(),
             idle: IdlePolicy::default(),
             spin: Duration::from_micros(50),

@@ -196,6 +196,7 @@ fn stack_config(config: &EngineConfig, nic: &AnyNic) -> Result<StackConfig, Engi
         mac: caps.mac,
         addresses: addresses?,
         gateway: config.gateway,
+        dhcp: config.dhcp,
         ipv6: config.ipv6.clone(),
         mtu: caps.mtu,
         max_connections: config.connections,

@@ -34,3 +34,4 @@ pub use config::{Budgets, Cidr, DeathPolicy, Device, EngineConfig, IdlePolicy, P
 pub use engine::{Engine, Turn};
 pub use handle::{EngineControlHandle, EngineError, EngineHandle};
 pub use sidecore_stack::{InterfaceId, Ipv6Cidr, Ipv6Config, SynCookies};
+pub use sidecore_tcp::{Algorithm, Ecn};

@@ -5,7 +5,7 @@ use core::num::NonZeroU8;
 use core::ops::RangeInclusive;
 use core::time::Duration;
 
-use sidecore_tcp::{Algorithm, Keepalive};
+use sidecore_tcp::{Algorithm, Ecn, Keepalive};
 use sidecore_wire::MacAddress;
 
 use crate::address::Ipv4Cidr;
@@ -22,6 +22,8 @@ pub struct StackConfig {
     pub addresses: Vec<Ipv4Cidr>,
     /// The router for everything outside these networks.
     pub gateway: Option<Ipv4Addr>,
+    /// Whether another address, and a router if none is configured, are asked for by DHCP (RFC 2131).
+    pub dhcp: bool,
     /// Link addresses that are known and not asked for (of the gateway, say).
     pub neighbors: Vec<(Ipv4Addr, MacAddress)>,
     /// IP MTU of the link, in bytes; IPv6 asks for 1280 at least.
@@ -40,6 +42,11 @@ pub struct StackConfig {
     pub syn_backlog_total: u32,
     /// When SYNs are answered with cookies.
     pub syn_cookies: SynCookies,
+    /// Servers of which clients remember a Fast Open cookie, or that there is no use in trying (RFC 7413 section 4.1.3). Beyond it the one
+    /// used longest ago is forgotten.
+    pub fast_open_servers: usize,
+    /// After this time the key of the Fast Open cookies is replaced; a cookie is good for once to twice that.
+    pub fast_open_key_lifetime: Duration,
     /// Link address resolution.
     pub arp: ArpConfig,
     /// Reassembly of IP fragments.
@@ -75,6 +82,7 @@ impl Default for StackConfig {
             mac: MacAddress([0x02, 0, 0, 0, 0, 1]),
             addresses: Vec::new(),
             gateway: None,
+            dhcp: false,
             neighbors: Vec::new(),
             mtu: 1500,
             loopback_mtu: u16::MAX,
@@ -83,6 +91,8 @@ impl Default for StackConfig {
             max_udp_sockets: 1024,
             syn_backlog_total: 16384,
             syn_cookies: SynCookies::default(),
+            fast_open_servers: 256,
+            fast_open_key_lifetime: Duration::from_secs(24 * 3600),
             arp: ArpConfig::default(),
             reassembly: ReassemblyConfig::default(),
             echo_rate: Rate {
@@ -180,6 +190,8 @@ pub struct SocketOptions {
     pub user_timeout: Option<Duration>,
     /// The congestion controller.
     pub congestion: Option<Algorithm>,
+    /// Whether ECN is used.
+    pub ecn: Option<Ecn>,
     /// The largest segment to announce and send, in bytes; what the MTU allows is the upper bound in any case.
     pub mss: Option<u16>,
     /// Bytes of receive buffer with which a connection begins: what its SYN advertises.
@@ -197,6 +209,11 @@ pub struct SocketOptions {
     pub traffic_class: u8,
     /// Time to live or hop limit of what is sent (IP_TTL, IPV6_UNICAST_HOPS).
     pub hop_limit: Option<NonZeroU8>,
+    /// Of a listener: connections that may be open before their handshake is complete (TCP_FASTOPEN); 0: none.
+    pub fast_open_queue: u32,
+    /// Of a connection to be opened: the SYN asks for a cookie or, if there is one for that server, waits for data and takes it along
+    /// (TCP_FASTOPEN_CONNECT).
+    pub fast_open: bool,
 }
 
 impl Default for SocketOptions {
@@ -206,6 +223,7 @@ impl Default for SocketOptions {
             keepalive: None,
             user_timeout: None,
             congestion: None,
+            ecn: None,
             mss: None,
             receive_window: 65535,
             v6_only: false,
@@ -214,6 +232,8 @@ impl Default for SocketOptions {
             defer_accept: None,
             traffic_class: 0,
             hop_limit: None,
+            fast_open_queue: 0,
+            fast_open: false,
         }
     }
 }
@@ -226,6 +246,7 @@ impl SocketOptions {
             SocketOption::Keepalive(keepalive) => self.keepalive = keepalive,
             SocketOption::UserTimeout(timeout) => self.user_timeout = timeout,
             SocketOption::Congestion(algorithm) => self.congestion = Some(algorithm),
+            SocketOption::Ecn(ecn) => self.ecn = Some(ecn),
             SocketOption::MaxSegment(mss) => self.mss = Some(mss),
             SocketOption::V6Only(on) => self.v6_only = on,
             SocketOption::SynRetries(retries) => self.syn_retries = retries,
@@ -233,6 +254,7 @@ impl SocketOptions {
             SocketOption::DeferAccept(timeout) => self.defer_accept = timeout,
             SocketOption::TrafficClass(class) => self.traffic_class = class,
             SocketOption::HopLimit(limit) => self.hop_limit = limit,
+            SocketOption::FastOpenQueue(limit) => self.fast_open_queue = limit,
             // A connection is told these once it is there.
             SocketOption::Cork(_) | SocketOption::QuickAck(_) => {}
         }
@@ -255,6 +277,8 @@ pub enum SocketOption {
     UserTimeout(Option<Duration>),
     /// The congestion controller. It can be chosen in [`SocketOptions`] only.
     Congestion(Algorithm),
+    /// Whether ECN is used. It can be chosen in [`SocketOptions`] only.
+    Ecn(Ecn),
     /// The largest segment to announce and send, in bytes; of a connection that exists, to send only, and never larger than before.
     MaxSegment(u16),
     /// How often a SYN or SYN-ACK is sent again; `None`: the default.
@@ -265,6 +289,8 @@ pub enum SocketOption {
     TrafficClass(u8),
     /// Time to live or hop limit; `None`: the default.
     HopLimit(Option<NonZeroU8>),
+    /// [`SocketOptions::fast_open_queue`]; of listeners only.
+    FastOpenQueue(u32),
     /// [`SocketOptions::defer_accept`]; of listeners only.
     DeferAccept(Option<Duration>),
     /// [`SocketOptions::v6_only`]; before the socket listens.

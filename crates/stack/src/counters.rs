@@ -110,6 +110,16 @@ counters! {
     accept_queue_full,
     /// Segments dropped that would have completed a handshake: the listener waits for data.
     deferred,
+    /// Connections opened by a SYN with data, or with what could have brought some (RFC 7413).
+    fast_opens,
+    /// Fast Open cookies given to those who asked.
+    fast_open_cookies,
+    /// SYNs with a wrong or old Fast Open cookie: a usual handshake, and a new one.
+    fast_open_bad_cookies,
+    /// SYNs with a good Fast Open cookie, but too many such connections: a usual handshake.
+    fast_open_overflows,
+    /// Active opens without Fast Open, as SYNs with it were lost on that way.
+    fast_open_spared,
     /// SYNs dropped: the host's accept queue was full.
     syn_accept_queue_full,
     /// Connections in SYN-RECEIVED that gave way to a newer SYN.
@@ -168,6 +178,16 @@ counters! {
     arp_replies_out,
     /// ARP packets in which another station claims an address of ours.
     arp_conflicts,
+    /// DHCP messages handled.
+    dhcp_in,
+    /// DHCP messages sent.
+    dhcp_out,
+    /// Datagrams to the DHCP client's port dropped: no message of a server to this client.
+    dhcp_malformed,
+    /// Leases taken and prolonged.
+    dhcp_leases,
+    /// Leases that ended, or that a server took back.
+    dhcp_lost,
     /// Neighbours that did not answer.
     arp_failed,
     /// Neighbours forgotten in favour of others.

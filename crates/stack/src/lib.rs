@@ -25,6 +25,7 @@
 //! | `output`, `frame`, `control` | what goes out |
 //! | `connections`, `flow`, `wheel`, `list` | the slab, the flow table, timers, intrusive lists |
 //! | `arp`, `icmp`, `reassembly` | the neighbour cache, ICMP, fragments |
+//! | `dhcp` | the address, when it is asked for |
 //! | `path_mtu` | what paths carry |
 //! | `v6` | all that IPv6 does differently |
 //!
@@ -40,7 +41,9 @@ mod config;
 mod connections;
 mod control;
 mod counters;
+mod dhcp;
 mod error;
+mod fast_open;
 mod flow;
 mod frame;
 mod hash;
@@ -73,6 +76,7 @@ pub use config::{
     ArpConfig, ReassemblyConfig, SocketOption, SocketOptions, StackConfig, SynCookies,
 };
 pub use counters::Counters;
+pub use dhcp::DhcpLease;
 pub use error::StackError;
 pub use frame::MAX_HEADER_LEN;
 pub use host::Host;

@@ -4,6 +4,7 @@ use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddr
 use core::num::NonZeroU8;
 
 use sidecore_tcp::Instant;
+use sidecore_wire::dhcpv4::CLIENT_PORT;
 use sidecore_wire::ipv4::PROTOCOL_UDP;
 use sidecore_wire::{Ipv4Header, MacAddress, UdpHeader, checksum, icmpv4, ipv4, udp};
 
@@ -383,6 +384,9 @@ impl Stack {
         {
             self.counters.udp_bad_checksum += 1;
             return;
+        }
+        if header.dst_port == CLIENT_PORT && self.dhcp.is_some() {
+            return self.handle_dhcp(now, packet, &header);
         }
         let Some(user) = self.udp.user_at(packet.dst, header.dst_port) else {
             self.counters.udp_to_nowhere += 1;

@@ -18,6 +18,20 @@ pub enum Algorithm {
     /// RFC 9438.
     #[default]
     Cubic,
+    /// RFC 8257, for data centres whose switches mark: NewReno, but ECN reduces the window in proportion to the marks.
+    Dctcp,
+}
+
+/// Explicit congestion notification (RFC 3168).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Hash, Serialize, Deserialize)]
+pub enum Ecn {
+    /// Neither asked for nor answered.
+    Off,
+    /// Used where the peer asks for it. What Linux does by default.
+    #[default]
+    Accept,
+    /// Asked for, too; a SYN that is not answered is sent again without. With [`Algorithm::Dctcp`], `Accept` is as this.
+    Request,
 }
 
 /// How loss is found where the peer knows SACK; without SACK, it is by duplicate ACKs (RFC 6582).
@@ -63,6 +77,8 @@ pub struct Config {
     pub default_peer_mss: u16,
     /// The congestion controller.
     pub congestion: Algorithm,
+    /// Whether ECN is used.
+    pub ecn: Ecn,
     /// How loss is found.
     pub loss_detection: LossDetection,
     /// Segments of the initial window (RFC 6928).
@@ -119,6 +135,7 @@ impl Default for Config {
             mss: 1460,
             default_peer_mss: DEFAULT_PEER_MSS,
             congestion: Algorithm::default(),
+            ecn: Ecn::default(),
             loss_detection: LossDetection::default(),
             initial_window_segments: 10,
             abc_segments: 2,

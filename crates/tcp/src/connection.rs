@@ -8,6 +8,8 @@ use sidecore_wire::{SeqNumber, TcpFlags, TcpHeader, WindowScale};
 use crate::challenge::Challenges;
 use crate::config::{Config, LossDetection, Settings};
 use crate::congestion::{Controller, Window};
+use crate::ecn::{EcnMarks, EcnState};
+use crate::fast_open::FastOpen;
 use crate::flags::Flags;
 use crate::flight::Flight;
 use crate::path::Path;
@@ -110,6 +112,7 @@ pub struct Connection {
     pub(crate) delayed_ack_ms: u16,
     /// Segments that are still acknowledged quickly.
     pub(crate) quick_acks: u8,
+    pub(crate) ecn_marks: EcnMarks,
 
     /// How long after `retransmit_at` the retransmission timer proper fires, in microseconds.
     pub(crate) rto_after_us: u32,
@@ -166,6 +169,7 @@ pub(crate) struct Cold {
     pub(crate) tlp: Tlp,
     pub(crate) prr: Prr,
     pub(crate) undo: Undo,
+    pub(crate) ecn: EcnState,
     /// RecoveryPoint (RFC 6675), `recover` (RFC 6582).
     pub(crate) recover: u64,
     /// HighRxt: up to where was retransmitted in this recovery.
@@ -206,6 +210,8 @@ pub(crate) struct Cold {
     pub(crate) peer_mss: u16,
     pub(crate) announced_mss: u16,
     pub(crate) counters: Counters,
+    /// Of connections that were opened so.
+    pub(crate) fast_open: Option<Box<FastOpen>>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
@@ -219,6 +225,10 @@ pub(crate) struct Counters {
     pub(crate) tail_probes: u32,
     pub(crate) undos: u32,
     pub(crate) path_probes: u32,
+    pub(crate) ce_received: u32,
+    pub(crate) ece_received: u32,
+    pub(crate) ecn_reductions: u32,
+    pub(crate) bytes_retransmitted: u64,
 }
 
 const _: () = assert!(core::mem::offset_of!(Connection, cold) <= 208);
@@ -304,6 +314,7 @@ impl Connection {
             rcv_sws: 0,
             delayed_ack_ms: delayed_ack_ms(config.delayed_ack),
             quick_acks: QUICK_ACKS,
+            ecn_marks: EcnMarks::default(),
             retransmit_at: Instant::NEVER,
             ack_at: Instant::NEVER,
             idle_at: Instant::NEVER,
@@ -336,6 +347,7 @@ impl Connection {
             self.flags.clear(Flags::SACK);
         }
         self.agree_on_rack();
+        self.agree_on_ecn(now, syn.flags);
         match options.window_scale {
             Some(scale) if self.cold.scale_offered => self.snd_scale = scale,
             _ => {
@@ -407,6 +419,7 @@ impl Connection {
             Flags::ACK_NOW
                 .or(Flags::SYN_DUE)
                 .or(Flags::PROBE_DUE)
+                .or(Flags::ACKS_OWED)
                 .or(Flags::RETRANSMIT_NOW)
                 .or(Flags::CORKED)
                 .or(Flags::FIN_WAIT_2_DUE),
@@ -446,6 +459,7 @@ impl Cold {
             tlp: Tlp::default(),
             prr: Prr::default(),
             undo: Undo::default(),
+            ecn: EcnState::new(config),
             recover: 0,
             high_rxt: 0,
             lost_edge: 0,
@@ -468,6 +482,7 @@ impl Cold {
             peer_mss: config.default_peer_mss,
             announced_mss,
             counters: Counters::default(),
+            fast_open: None,
         }
     }
 }

@@ -54,6 +54,7 @@ impl Connection {
             _ if self.flags.any(Flags::PROBING) => self.persist_timeout(now),
             _ if self.outstanding() > 0 => self.data_timeout(now, ranges),
             _ => {
+                self.ecn_release();
                 self.retransmit_at = Instant::NEVER;
                 None
             }
@@ -69,6 +70,7 @@ impl Connection {
         self.cold.counters.timeouts = self.cold.counters.timeouts.wrapping_add(1);
         self.cold.counters.retransmissions = self.cold.counters.retransmissions.wrapping_add(1);
         self.back_off();
+        self.fast_open_gives_up();
         self.retransmit_at = Instant::NEVER;
         self.flags.set(Flags::SYN_DUE);
         None

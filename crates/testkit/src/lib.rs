@@ -12,6 +12,7 @@
 //! | `adversary` | two stacks on a network that does what bytes say |
 //! | `pair` | [`Pair`]: two nodes, two links, one clock, bounded steps |
 //! | `packet`, `packet6` | frames made by hand, and frames taken apart |
+//! | `script` | [`script::run`]: scripts in packetdrill's language
 //! | `sockets` | [`sockets::Sockets`]: sockets with Linux's numbers and errors over one stack, IP packets in and out |
 
 #![forbid(unsafe_code)]
@@ -20,11 +21,13 @@ pub mod adversary;
 mod device;
 mod host;
 mod link;
+pub mod marking;
 mod node;
 pub mod packet;
 pub mod packet6;
 mod pair;
 mod rng;
+pub mod script;
 pub mod sockets;
 mod too_big;
 

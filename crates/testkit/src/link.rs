@@ -5,8 +5,7 @@ use std::time::Duration;
 
 use sidecore_tcp::Instant;
 
-use crate::Rng;
-use crate::too_big;
+use crate::{Rng, marking, too_big};
 
 /// What a link does to frames. Probabilities are in thousandths.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -25,6 +24,9 @@ pub struct Link {
     pub rate: u64,
     /// Frames that may wait for their turn at this rate; the rest is lost. 0: unlimited.
     pub queue: usize,
+    /// Bytes that may wait for their turn at this rate before frames that come on top are marked (CE, RFC 3168), or, if they are not
+    /// ECN-capable, lost. 0: nothing is marked.
+    pub mark_above: u64,
     /// IP packets that are longer are lost.
     pub narrow: Option<Narrow>,
 }
@@ -65,6 +67,7 @@ impl Default for Link {
             rate: 0,
             queue: 0,
             narrow: None,
+            mark_above: 0,
         }
     }
 }
@@ -82,6 +85,10 @@ pub struct LinkCounters {
     pub duplicated: u64,
     /// Frames that were changed.
     pub corrupted: u64,
+    /// Frames that were marked.
+    pub marked: u64,
+    /// The most bytes that ever waited for their turn.
+    pub longest_queue: u64,
     /// Frames taken out.
     pub delivered: u64,
 }
@@ -133,6 +140,10 @@ impl Direction {
             self.counters.lost += 1;
             return;
         }
+        if !self.admit(now, &mut frame) {
+            self.counters.lost += 1;
+            return;
+        }
         let mut sent_at = now;
         let bytes = frame.len() as u64 * 1_000_000_000;
         if let Some(takes) = bytes.checked_div(self.link.rate) {
@@ -151,6 +162,21 @@ impl Direction {
             self.number += 1;
             self.in_flight.insert((at, self.number), frame.clone());
         }
+    }
+
+    /// The queue's decision. False: the frame is lost.
+    fn admit(&mut self, now: Instant, frame: &mut [u8]) -> bool {
+        let waits = self.busy_until.duration_since(now).as_nanos();
+        let queue = (waits * u128::from(self.link.rate) / 1_000_000_000) as u64;
+        let counters = &mut self.counters;
+        counters.longest_queue = counters.longest_queue.max(queue);
+        if self.link.mark_above == 0 || queue <= self.link.mark_above {
+            return true;
+        }
+        let marked = marking::mark(frame);
+        counters.marked += u64::from(marked);
+        // What is no packet cannot say what it is capable of.
+        marked || marking::codepoint(frame).is_none()
     }
 
     /// Takes a frame out that has arrived by `now`.

@@ -62,6 +62,11 @@ impl Pair {
         self.directions[from].counters
     }
 
+    /// Counts anew.
+    pub fn reset_link_counters(&mut self, from: usize) {
+        self.directions[from].counters = LinkCounters::default();
+    }
+
     /// Shows all frames: `pair.tap(|at, from, frame| …)`.
     pub fn tap(&mut self, tap: fn(Instant, usize, &[u8])) {
         self.tap = Some(tap);

@@ -106,7 +106,7 @@ impl Connection {
         if let Some(segment) = self.poll_rare(now, ranges) {
             return Some(segment);
         }
-        if self.flags.any(Flags::UNSYNCHRONIZED) {
+        if self.flags.any(Flags::UNSYNCHRONIZED) && !self.may_send_early() {
             return None;
         }
         let retransmission = if self.flags.any(Flags::LOST_LEFT) {
@@ -116,6 +116,10 @@ impl Connection {
         };
         let mut segment = match retransmission {
             Some(segment) => segment,
+            // CWR is to be on one segment only.
+            None if self.flags.any(Flags::CWR_DUE) => {
+                self.poll_ordinary::<true>(now, &TxLimits::default(), ranges)?
+            }
             None => self.poll_ordinary::<true>(now, tx, ranges)?,
         };
         if self.flags.any(Flags::SACK_DUE) {
@@ -152,7 +156,7 @@ impl Connection {
 
     #[inline(never)]
     fn wants_transmit_data(&self) -> bool {
-        if self.flags.any(Flags::UNSYNCHRONIZED) {
+        if self.flags.any(Flags::UNSYNCHRONIZED) && !self.may_send_early() {
             return false;
         }
         if self.flags.any(Flags::LOST_LEFT)
@@ -309,7 +313,8 @@ impl Connection {
         if LOSSY {
             self.note_sent_while_lossy((sequence_end - start) as u32);
         }
-        if !LOSSY || !self.flags.any(Flags::LOSSY) {
+        // Before the handshake's end its own round trip is measured.
+        if !LOSSY || !self.flags.any(Flags::LOSSY.or(Flags::UNSYNCHRONIZED)) {
             self.rtt_start(now, sequence_end);
         }
         // RFC 6298 rule 5.1.
@@ -318,7 +323,11 @@ impl Connection {
         } else {
             self.postpone_probe(now);
         }
-        self.segment(now, flags, start..end, false)
+        let mut segment = self.segment(now, flags, start..end, false);
+        if !LOSSY || len > 0 {
+            segment.ecn = self.ecn_marks.data();
+        }
+        segment
     }
 
     /// `len` bytes of new data, whatever the congestion window says.
@@ -358,9 +367,14 @@ impl Connection {
             self.flags.clear(Flags::FLUSH);
         }
         let mut flags = TcpFlags::ACK;
+        if self.flags.any(Flags::CWR_DUE) && plan.len > 0 {
+            self.flags.clear(Flags::CWR_DUE);
+            flags |= TcpFlags::CWR;
+        }
         if end == self.send_limit {
             self.flags.clear(Flags::CORKED.or(Flags::FLUSH));
-            if !self.flags.any(Flags::MORE) {
+            // A FIN alone pushes nothing that was not pushed before.
+            if plan.len > 0 && !self.flags.any(Flags::MORE) {
                 flags |= TcpFlags::PSH;
             }
             if self.flags.any(Flags::FIN_QUEUED) {
@@ -423,7 +437,7 @@ impl Connection {
                 dst_port: 0,
                 seq: self.snd_seq(payload.start),
                 ack: self.rcv_seq(self.rcv_nxt),
-                flags,
+                flags: flags | self.ecn_marks.echo(),
                 window,
                 urgent: 0,
                 options: TcpOptions {
@@ -432,10 +446,12 @@ impl Connection {
                     sack_permitted: false,
                     timestamps,
                     sack: SackBlocks::new(),
+                    fast_open: None,
                 },
             },
             payload,
             segment_size: self.mss,
+            ecn: self.ecn_marks.others(),
             retransmission,
         }
     }
