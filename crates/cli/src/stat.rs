@@ -230,7 +230,7 @@ mod tests {
         let page = page(&document, false, false);
         for expected in [
             "Listen       4       128     10.0.0.2:80    -             1",
-            "Established  0       9       10.0.0.2:80    10.0.0.1:5    1    55      -     -    3\n",
+            "Established  0       9       10.0.0.2:80    10.0.0.1:5    1    55      -     -    3        -\n",
             "30.0 % useful, 10.0 % polling, 60.0 % asleep",
             "receive       66.7 %",
             "device_drops.to_engine",

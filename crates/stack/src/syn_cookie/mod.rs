@@ -177,9 +177,10 @@ impl Stack {
         let cookie = header.ack.sub(1);
         let Some(mss) = self.cookies.decode(now, &opening.request, cookie) else {
             self.counters.syn_cookies_failed += 1;
-            // A segment that has overtaken the one with the cookie is of another sequence number. RFC 9293 section 3.10.7.2 asks for a
-            // reset, which would end a connection that the peer has every reason to think is there; it will send its data again.
-            return payload.len > 0 || flags.contains(TcpFlags::FIN);
+            // A segment that has overtaken the one with the cookie is of another sequence number, and so is the ACK that answers a SYN-ACK
+            // which came twice. RFC 9293 section 3.10.7.2 asks for a reset, which would end a connection that the peer has every reason
+            // to think is there; it will send its data again.
+            return true;
         };
         if !self.has_place(at, host) {
             return true;

@@ -356,6 +356,11 @@ impl CongestionControl for Box<Bbr> {
         self.enter_recovery(window);
     }
 
+    /// The draft leaves the answer to ECN open: an echo counts as a loss in its round, which lowers the short-term model.
+    fn on_ecn(&mut self, window: &mut Window, _now: Instant, _in_flight: u32, _mss: u32) {
+        self.note_loss(window);
+    }
+
     /// OnEnterRTO (): "C.cwnd = C.inflight + 1", where what is in flight is known only after losses are marked: the caller sees to that.
     fn on_rto(&mut self, window: &mut Window, _now: Instant, _in_flight: u32, mss: u32) {
         self.enter_recovery(window);
