@@ -9,6 +9,7 @@ use serde::Deserialize;
 use sidecore_engine::{Budgets, Cidr, EngineConfig, IdlePolicy, Ipv6Cidr, Ipv6Config, Policy};
 use sidecore_nic::tap::TapConfig;
 
+use crate::congestion::{Congestion, EcnUse};
 use crate::engine::Options;
 use crate::usage;
 
@@ -36,10 +37,18 @@ pub(crate) struct Config {
     pub(crate) ipv6: bool,
     /// Largest IP packet.
     pub(crate) mtu: Option<u16>,
+    /// Congestion controller of connections that choose none.
+    pub(crate) congestion: Option<Congestion>,
+    /// Whether data of all connections is paced, whatever the controller.
+    pub(crate) pacing: bool,
+    /// The largest rate at which one connection sends, in bytes a second; it is paced then.
+    pub(crate) max_pacing_rate: Option<u64>,
     /// Cores of the engine's threads.
     pub(crate) cores: Vec<usize>,
     /// What to do when there is nothing to do.
     pub(crate) idle: Option<IdlePolicy>,
+    /// Whether ECN is used, by connections that do not choose.
+    pub(crate) ecn: Option<EcnUse>,
     /// How long `adaptive` polls before it sleeps, in microseconds.
     pub(crate) spin_us: Option<u64>,
     /// How long `adaptive` naps while frames come fast, in microseconds; 0: it does not.
@@ -77,7 +86,10 @@ impl Config {
         self.ipv6 |= options.ipv6;
         self.dhcp |= options.dhcp;
         replace(&mut self.mtu, &options.mtu);
+        replace(&mut self.congestion, &options.congestion);
+        self.pacing |= options.pacing;
         replace(&mut self.idle, &options.idle.map(Into::into));
+        replace(&mut self.ecn, &options.ecn);
         if !options.host_addr.is_empty() {
             self.host_addresses.clone_from(&options.host_addr);
         }
@@ -137,7 +149,13 @@ impl Config {
     /// What the engine is told, but for the device.
     pub(crate) fn engine(&self, socket: PathBuf) -> anyhow::Result<EngineConfig> {
         let default = EngineConfig::default();
+        let mut tcp = default.tcp.clone();
+        tcp.congestion = self.congestion.map_or(tcp.congestion, Into::into);
+        tcp.ecn = self.ecn.map_or(tcp.ecn, Into::into);
+        tcp.pacing = self.pacing;
+        tcp.max_pacing_rate = self.max_pacing_rate;
         Ok(EngineConfig {
+            tcp,
             socket: Some(socket),
             addresses: self.engine_addresses()?,
             gateway: self.gateway,
@@ -202,6 +220,8 @@ fn parse_v6(text: &str) -> anyhow::Result<Ipv6Cidr> {
 
 #[cfg(test)]
 mod tests {
+    use sidecore_engine::{Algorithm, Ecn};
+
     use super::*;
 
     fn read(text: &str) -> Config {
@@ -219,8 +239,11 @@ mod tests {
             addresses = ["10.77.0.2/24", "10.77.0.3/24"]
             gateway = "10.77.0.1"
             mtu = 9000
+            max_pacing_rate = 1000000
             cores = [1]
             idle = "poll"
+            congestion = "dctcp"
+            ecn = "request"
             spin_us = 20
             nap_us = 0
             connections = 1000
@@ -234,11 +257,17 @@ mod tests {
         );
         let engine = config.engine("/s".into()).unwrap();
         assert_eq!(engine.idle, IdlePolicy::Poll);
+        assert_eq!(engine.tcp.congestion, Algorithm::Dctcp);
+        assert_eq!(engine.tcp.ecn, Ecn::Request);
         assert_eq!(
             (engine.core, engine.addresses.len(), engine.connections),
             (Some(1), 2, 1000)
         );
         assert_eq!((engine.policy.dtis, engine.budgets.timers), (77, 3));
+        assert_eq!(
+            (engine.tcp.pacing, engine.tcp.max_pacing_rate),
+            (false, Some(1_000_000))
+        );
         assert_eq!(
             (engine.spin, engine.nap, engine.drain),
             (
@@ -277,6 +306,7 @@ mod tests {
         assert!(is_usage(engine("addresses = [\"10.77.0.2\"]")));
         assert!(is_usage(engine("addresses = [\"fe80::1\"]")));
         assert!(is_usage(engine("cores = [0, 1]")));
+        assert!(toml::from_str::<Config>("congestion = \"vegas\"").is_err());
         assert!(is_usage(read("netns = \"x\"").tap().map(drop)));
         assert!(toml::from_str::<Config>("tpa = \"x\"").is_err());
     }

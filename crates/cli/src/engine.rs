@@ -14,6 +14,7 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
 use crate::config::Config;
+use crate::congestion::{Congestion, EcnUse};
 use crate::{notify, socket};
 
 /// Options of `sidecore engine`.
@@ -49,6 +50,12 @@ pub(crate) struct Options {
     /// Largest IP packet on the TAP
     #[arg(long, value_name = "BYTES")]
     pub(crate) mtu: Option<u16>,
+    /// Congestion controller of connections that choose none [default: cubic]
+    #[arg(long, value_enum)]
+    pub(crate) congestion: Option<Congestion>,
+    /// Pace data whatever the controller
+    #[arg(long)]
+    pub(crate) pacing: bool,
     /// Where applications find the engine [default: /run/sidecore.sock, or in $XDG_RUNTIME_DIR without root]
     #[arg(long, value_name = "PATH")]
     pub(crate) socket: Option<PathBuf>,
@@ -58,6 +65,9 @@ pub(crate) struct Options {
     /// What to do when there is nothing to do
     #[arg(long, value_enum)]
     pub(crate) idle: Option<Idle>,
+    /// Whether explicit congestion notification is used [default: accept]
+    #[arg(long, value_enum)]
+    pub(crate) ecn: Option<EcnUse>,
 }
 
 /// What an engine does when there is nothing to do.

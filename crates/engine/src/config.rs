@@ -5,7 +5,7 @@ use std::net::Ipv4Addr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use sidecore_stack::Ipv6Config;
+use sidecore_stack::{Ipv6Config, SynCookies};
 
 use serde::{Deserialize, Serialize};
 
@@ -181,6 +181,8 @@ pub struct EngineConfig {
     pub drain: Duration,
     /// Seed of all keys and sequence numbers; `None`: from the system's random source.
     pub seed: Option<[u8; 32]>,
+    /// When SYNs are answered with cookies.
+    pub syn_cookies: SynCookies,
     /// Defaults of new connections.
     pub tcp: sidecore_tcp::Config,
 }
@@ -203,6 +205,7 @@ impl Default for EngineConfig {
             connections: 1 << 20,
             drain: Duration::from_secs(1),
             seed: None,
+            syn_cookies: SynCookies::default(),
             tcp: sidecore_tcp::Config::default(),
         }
     }

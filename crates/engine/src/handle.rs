@@ -200,6 +200,7 @@ fn stack_config(config: &EngineConfig, nic: &AnyNic) -> Result<StackConfig, Engi
         ipv6: config.ipv6.clone(),
         mtu: caps.mtu,
         max_connections: config.connections,
+        syn_cookies: config.syn_cookies,
         tcp: config.tcp.clone(),
         seed: config.seed.unwrap_or_else(rand::random),
         ..StackConfig::default()

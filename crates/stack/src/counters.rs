@@ -88,7 +88,9 @@ counters! {
     tcp_dropped_bad_ack,
     /// The same: SYN or RST that may be forged (RFC 5961).
     tcp_dropped_suspicious,
-    /// The same: out of order, and no sequence range was free.
+    /// Challenge ACKs (RFC 5961) that were not sent: too many, of all connections together.
+    challenges_withheld,
+    /// Segments or payloads dropped by TCP: out of order, and no sequence range was free.
     tcp_dropped_no_ranges,
     /// The same: out of order, and the host had no room.
     tcp_dropped_no_room,
@@ -108,6 +110,16 @@ counters! {
     accept_queue_full,
     /// Segments dropped that would have completed a handshake: the listener waits for data.
     deferred,
+    /// Connections opened by a SYN with data, or with what could have brought some (RFC 7413).
+    fast_opens,
+    /// Fast Open cookies given to those who asked.
+    fast_open_cookies,
+    /// SYNs with a wrong or old Fast Open cookie: a usual handshake, and a new one.
+    fast_open_bad_cookies,
+    /// SYNs with a good Fast Open cookie, but too many such connections: a usual handshake.
+    fast_open_overflows,
+    /// Active opens without Fast Open, as SYNs with it were lost on that way.
+    fast_open_spared,
     /// SYNs dropped: the host's accept queue was full.
     syn_accept_queue_full,
     /// Connections in SYN-RECEIVED that gave way to a newer SYN.
@@ -146,6 +158,8 @@ counters! {
     icmp_in,
     /// ICMP messages dropped: cut short, or checksum.
     icmp_malformed,
+    /// Packets of ours were too large for their path, by ICMP messages that were believed.
+    path_mtu_lowered,
     /// ICMP errors that match nothing of ours.
     icmp_unmatched,
     /// Echo requests answered.

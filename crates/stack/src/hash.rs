@@ -86,8 +86,11 @@ pub(crate) struct Keys {
     pub(crate) ports: FlowHasher,
     /// For the DHCP client.
     pub(crate) dhcp: [u64; 2],
+    pub(crate) challenges: FlowHasher,
     /// For [`sidecore_tcp::initial_sequence_number`] and [`sidecore_tcp::timestamp_offset`].
     pub(crate) sequence: [u8; 16],
+    /// For Fast Open's cookies.
+    pub(crate) fast_open: [u8; 16],
     /// For [`Codec`].
     cookie_base: [u8; 16],
     cookie_secret: [u8; 16],
@@ -117,7 +120,9 @@ impl Keys {
             neighbors: FlowHasher::new(key(b"neighbors")),
             ports: FlowHasher::new(key(b"ports")),
             dhcp: key(b"dhcp"),
+            challenges: FlowHasher::new(key(b"challenges")),
             sequence: bytes(b"sequence"),
+            fast_open: bytes(b"fast open"),
             cookie_base: bytes(b"cookie base"),
             cookie_secret: bytes(b"cookie secret"),
         }

@@ -3,19 +3,23 @@
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
 
 use sidecore_tcp::{Config, Connection, Instant, timestamp_offset};
-use sidecore_wire::{TcpFlags, TcpHeader};
+use sidecore_wire::{TcpFlags, TcpHeader, ipv6};
 
 use crate::address::Route;
 use crate::config::{SocketOption, SocketOptions};
 use crate::connections::{Endpoints, Group, NewConnection, Owner, flag};
 use crate::control::Link;
 use crate::error::StackError;
+use crate::fast_open::{self, Pending};
 use crate::flow::FlowKey;
 use crate::host::Host;
 use crate::input::Packet;
 use crate::list::{List, NIL};
 use crate::marking::Marking;
+use crate::path_mtu::By;
 use crate::ports::{EphemeralPorts, PortTable};
+use crate::segment::Payload;
+use crate::socket::lesser;
 use crate::stack::Stack;
 use crate::{DETACHED, ListenerId, User};
 
@@ -34,6 +38,8 @@ pub(crate) struct Listener {
     pub(crate) local: SocketAddr,
     pub(crate) user: User,
     pub(crate) options: SocketOptions,
+    /// Open before their handshake is complete.
+    pub(crate) pending: Pending,
     backlog: u32,
     /// Connections in SYN-RECEIVED whose SYN-ACK was not answered, oldest first.
     unanswered: List<Group>,
@@ -136,6 +142,11 @@ impl Listeners {
         self.slots[at as usize].user
     }
 
+    /// The listener's connections that were opened early.
+    pub(crate) fn pending(&mut self, at: u32) -> &mut Pending {
+        &mut self.slots[at as usize].pending
+    }
+
     /// See [`options_of`](Self::options_of).
     pub(crate) fn last_cookie(&self, at: u32) -> Option<Instant> {
         self.slots[at as usize].last_cookie
@@ -221,6 +232,7 @@ impl Stack {
             local: SocketAddr::new(local.ip(), port),
             user,
             options: options.clone(),
+            pending: Pending::new(options.fast_open_queue),
             backlog: backlog.max(1),
             unanswered: List::new(),
             answered: List::new(),
@@ -250,9 +262,9 @@ impl Stack {
         if self.listeners.get(id).is_none() || matches!(option, SocketOption::V6Only(_)) {
             return false;
         }
-        self.listeners.slots[id.index() as usize]
-            .options
-            .apply(option);
+        let listener = &mut self.listeners.slots[id.index() as usize];
+        listener.options.apply(option);
+        listener.pending.set_limit(listener.options.fast_open_queue);
         true
     }
 
@@ -347,6 +359,7 @@ impl Stack {
         &mut self,
         now: Instant,
         header: &TcpHeader,
+        payload: Payload<'_>,
         packet: &Packet<'_>,
         host: &mut H,
     ) -> bool {
@@ -357,7 +370,8 @@ impl Stack {
             self.counters.syn_dropped += 1;
             return true;
         };
-        self.open_passive(now, header, at, endpoints, packet.link, host)
+        let way = (endpoints, packet.link);
+        self.open_passive(now, header, payload, at, way, host)
     }
 
     /// Between whom a connection would be that a packet opens; `None` if there is no way back.
@@ -381,9 +395,9 @@ impl Stack {
         &mut self,
         now: Instant,
         header: &TcpHeader,
+        payload: Payload<'_>,
         at: u32,
-        endpoints: Endpoints,
-        link: Link,
+        (endpoints, link): (Endpoints, Link),
         host: &mut H,
     ) -> bool {
         if header.src_port == 0 {
@@ -408,16 +422,20 @@ impl Stack {
         let iss = self.initial_sequence(now, local, remote);
         let mut tcp = Connection::accept(now, &config, iss, header);
         tcp.set_receive_limit(u64::from(options.receive_window));
+        let verdict = self.judge_fast_open(now, at, header, (local, remote));
+        let early = fast_open::prepare(&mut tcp, verdict);
         let new = NewConnection {
             endpoints,
             owner: Owner::Listener,
             user: DETACHED,
             irs: header.seq,
             listener: at,
-            marking: Marking::new(options.traffic_class, options.hop_limit),
+            marking: Marking::of(&options),
             tcp,
         };
-        if let Some(index) = self.insert_embryonic(at, new) {
+        if early {
+            self.open_early(now, at, new, payload, host);
+        } else if let Some(index) = self.insert_embryonic(at, new) {
             self.touch(index);
         }
         true
@@ -482,12 +500,21 @@ impl Stack {
         let mut config = self.config.tcp.clone();
         let largest = mtu.saturating_sub(headers);
         config.mss = options.mss.unwrap_or(largest).min(largest);
+        if !loopback && let Some(mtu) = self.paths.find(self.turn, remote.ip(), By::Tcp) {
+            config.path_mss = mtu.saturating_sub(headers);
+        }
+        if remote.is_ipv6() {
+            // Every path carries that (RFC 8200 section 5).
+            config.base_mss = config.base_mss.max(ipv6::MIN_MTU - HEADERS_V6);
+        }
         config.default_peer_mss = default_mss;
         config.timestamp_offset = timestamp_offset(&self.keys.sequence, local, remote);
         config.no_delay = options.no_delay.unwrap_or(config.no_delay);
         config.keepalive = options.keepalive.or(config.keepalive);
         config.user_timeout = options.user_timeout.or(config.user_timeout);
         config.congestion = options.congestion.unwrap_or(config.congestion);
+        config.ecn = options.ecn.unwrap_or(config.ecn);
+        config.max_pacing_rate = lesser(options.max_pacing_rate, config.max_pacing_rate);
         config.syn_retries = options.syn_retries.unwrap_or(config.syn_retries);
         config.fin_wait_2_timeout = options.fin_wait_2.unwrap_or(config.fin_wait_2_timeout);
         config

@@ -251,7 +251,7 @@ impl Stack {
             Link::Station(station) => station,
             Link::Loopback => MacAddress::UNSPECIFIED,
         };
-        let usual = || UsualHeader::new(mac, station, key, header, len);
+        let usual = || UsualHeader::new(mac, station, key, header, len, segment.ecn);
         let usual = (!slot.has(flag::MARKED)).then(usual).flatten();
         // By reference: the header is not moved once more.
         match &usual {
@@ -266,7 +266,7 @@ impl Stack {
             }
             None => {
                 let mut buffer = HeaderBuffer::new();
-                let start = buffer.segment(link, mac, key, header, len);
+                let start = buffer.segment(link, mac, key, header, len, segment.ecn);
                 buffer.mark(start, slot);
                 out.send(buffer.bytes(), bytes, &offload(start, buffer.bytes()));
             }

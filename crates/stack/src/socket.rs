@@ -3,7 +3,7 @@
 use core::net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
 use core::time::Duration;
 
-use sidecore_tcp::{Connection, Instant, State};
+use sidecore_tcp::{CloseReason, Connection, Instant, State};
 use sidecore_wire::SeqNumber;
 
 use crate::address::Route;
@@ -16,11 +16,16 @@ use crate::marking::Marking;
 use crate::stack::Stack;
 use crate::{ConnId, User};
 
+/// The lesser of two bounds, where there are any.
+pub(crate) fn lesser(one: Option<u64>, other: Option<u64>) -> Option<u64> {
+    one.into_iter().chain(other).min()
+}
+
 impl Stack {
     /// Opens a connection to `remote`; [`connected`](crate::Host::connected) or [`closed`](crate::Host::closed) follows.
     ///
     /// `local` may leave address (0.0.0.0, or `::` for IPv6) and port (0) open, and is of the family of `remote`; `None` leaves both. The port is then chosen as in RFC 6056
-    /// section 3.3.3. Until more is granted by [`set_receive_limit`](Self::set_receive_limit), there are
+    /// section 3.3.4. Until more is granted by [`set_receive_limit`](Self::set_receive_limit), there are
     /// [`SocketOptions::receive_window`] bytes of receive buffer.
     ///
     /// # Errors
@@ -93,13 +98,16 @@ impl Stack {
         let iss = self.initial_sequence(now, local.into(), remote.into());
         let mut tcp = Connection::connect(now, &config, iss);
         tcp.set_receive_limit(u64::from(options.receive_window));
+        if options.fast_open {
+            self.begin_fast_open(now, &mut tcp, local.into(), remote.into());
+        }
         let inserted = self.connections.insert(NewConnection {
             endpoints: Endpoints::V4(FlowKey::new(local, remote), next_hop),
             owner: Owner::Host,
             user,
             irs: SeqNumber(0),
             listener: NIL,
-            marking: Marking::new(options.traffic_class, options.hop_limit),
+            marking: Marking::of(options),
             tcp,
         });
         let index = inserted.ok_or(StackError::Full)?;
@@ -150,7 +158,7 @@ impl Stack {
     fn ephemeral_port(&mut self, now: Instant, ip: Ipv4Addr, remote: SocketAddrV4) -> Option<u16> {
         let mut ports = core::mem::replace(
             &mut self.ephemeral,
-            crate::ports::EphemeralPorts::new(1..=1, self.keys.ports),
+            crate::ports::EphemeralPorts::none(self.keys.ports),
         );
         let bound = |stack: &Self, port| {
             let itself = SocketAddrV4::new(ip, port) == remote;
@@ -282,10 +290,15 @@ impl Stack {
             SocketOption::FinWait2(timeout) => {
                 tcp.set_fin_wait_2_timeout(timeout.unwrap_or(default.fin_wait_2_timeout));
             }
+            SocketOption::MaxPacingRate(rate) => {
+                tcp.set_max_pacing_rate(lesser(rate, default.max_pacing_rate));
+            }
             SocketOption::TrafficClass(class) => slot.marking.set_class(class),
             SocketOption::HopLimit(limit) => slot.marking.hop_limit = limit,
             SocketOption::Congestion(_)
+            | SocketOption::Ecn(_)
             | SocketOption::DeferAccept(_)
+            | SocketOption::FastOpenQueue(_)
             | SocketOption::V6Only(_) => return false,
         }
         slot.note_marking();
@@ -329,9 +342,13 @@ impl Stack {
             return false;
         }
         let already_over = slot.has(flag::FINISHED) || slot.tcp.state() == State::TimeWait;
+        let early = slot.listener != NIL;
         if !already_over {
             slot.tcp.abort(self.turn);
             self.counters.connections_ended += 1;
+        }
+        if early {
+            self.fast_open_ended(index, CloseReason::Aborted);
         }
         self.connections.detach(index);
         self.touch(index);

@@ -20,6 +20,7 @@ use crate::input::{Packet, Place};
 use crate::list::NIL;
 use crate::listen::{Reach, choose_port, reach};
 use crate::marking::Marking;
+use crate::path_mtu::By;
 use crate::ports::PortTable;
 use crate::sink::{FrameSink, TxOffload, TxPayload};
 use crate::stack::Stack;
@@ -334,11 +335,14 @@ impl Stack {
             control.push(request_packet(request, mac, addresses));
         });
         match resolution {
-            Resolution::Known(_, station) => Ok(Way {
-                link: Link::Station(station),
-                src,
-                mtu: self.config.mtu,
-            }),
+            Resolution::Known(_, station) => {
+                let path = self.paths.find(now, dst.into(), By::Datagram);
+                Ok(Way {
+                    link: Link::Station(station),
+                    src,
+                    mtu: self.config.mtu.min(path.unwrap_or(u16::MAX)),
+                })
+            }
             Resolution::Pending(place) => {
                 self.neighbors.entry_mut(place).datagrams_wait = true;
                 self.udp.wait_for(id, next_hop.into());

@@ -37,6 +37,8 @@ pub(crate) struct RecoveryAck {
     /// Bytes by which SND.UNA moved.
     pub(crate) acked: u32,
     pub(crate) duplicate: bool,
+    /// It echoes congestion: "The sending TCP SHOULD NOT increase the congestion window" (RFC 3168 section 6.1.2).
+    pub(crate) echo: bool,
     pub(crate) delivery: Delivery,
 }
 
@@ -85,7 +87,11 @@ impl Connection {
         }
         let counted = i64::from(self.cold.reno_sacked) - i64::from(reno_sacked);
         let delivered = (ack.delivery.bytes as i64 + counted).max(0) as u32;
-        self.reduce_rate(delivered, ack.acked > 0 && !marked);
+        if self.cold.controller.is_model() {
+            self.model_on_ack(ack, delivered);
+        } else {
+            self.reduce_rate(delivered, ack.acked > 0 && !marked);
+        }
         self.resume_rack(ack.now);
         self.rearm_after_ack(ack.now, ack.acked);
     }
@@ -115,6 +121,7 @@ impl Connection {
         }
         let before = self.cold.lost_edge.max(self.snd_una);
         self.update_lost_edge(ranges);
+        self.model_on_lost_edge(now, before);
         self.cold.lost_edge > before
     }
 
@@ -122,7 +129,7 @@ impl Connection {
         if ack.acked > 0 {
             self.cold.duplicate_acks = 0;
             self.cold.reno_sacked = 0;
-            if self.flags.any(Flags::CWND_LIMITED) && !undone {
+            if self.flags.any(Flags::CWND_LIMITED) && !undone && !ack.echo {
                 self.grow_window(ack.now, ack.acked, ack.delivery.rtt_us);
             }
         }
@@ -158,10 +165,17 @@ impl Connection {
         self.cold.counters.recoveries = self.cold.counters.recoveries.wrapping_add(1);
         self.cold.recover = self.snd_nxt;
         self.cold.high_rxt = self.snd_una;
-        let in_flight = self.flight_size();
-        self.cold
-            .controller
-            .on_loss(&mut self.window, now, in_flight, mss);
+        if self.path_probe_lost(now, ranges) {
+            // It was too large, and that is all.
+            self.window.ssthresh = self.window.cwnd;
+            self.undo_forget();
+        } else {
+            let in_flight = self.flight_size();
+            self.cold
+                .controller
+                .on_loss(&mut self.window, now, in_flight, mss);
+            self.ecn_note_reduction();
+        }
         let known = self.cold.sacked_bytes + self.cold.reno_sacked;
         let unknown = self.outstanding().saturating_sub(known);
         // Without SACK, it was a duplicate that told.
@@ -209,9 +223,11 @@ impl Connection {
     /// configured burst for the last term; RFC 9937 ends at ssthresh.
     fn exit_recovery(&mut self, now: Instant) {
         self.cold.controller.on_recovery_exit(&mut self.window, now);
-        let mss = u32::from(self.mss);
-        let calm = self.outstanding().max(mss).saturating_add(self.burst());
-        self.window.cwnd = self.window.ssthresh.min(calm).max(mss);
+        if !self.cold.controller.is_model() {
+            let mss = u32::from(self.mss);
+            let calm = self.outstanding().max(mss).saturating_add(self.burst());
+            self.window.cwnd = self.window.ssthresh.min(calm).max(mss);
+        }
         self.undo_wait();
         self.reopen();
     }
@@ -228,8 +244,10 @@ impl Connection {
             self.cold.duplicate_acks = 0;
             self.cold.reno_sacked = 0;
             self.cold.high_rxt = self.cold.high_rxt.max(self.snd_una);
-            // Slow start up to ssthresh (RFC 5681 section 3.1).
-            self.grow_window(ack.now, ack.acked, ack.delivery.rtt_us);
+            if !ack.echo {
+                // Slow start up to ssthresh (RFC 5681 section 3.1).
+                self.grow_window(ack.now, ack.acked, ack.delivery.rtt_us);
+            }
         }
         if self.snd_una >= self.cold.recover {
             self.undo_wait();
@@ -260,7 +278,9 @@ impl Connection {
         }
         self.assign_flags();
         self.update_pipe(ranges);
-        self.reduce_rate(0, false);
+        if !self.cold.controller.is_model() {
+            self.reduce_rate(0, false);
+        }
     }
 
     /// The retransmission timer fired: everything that is not selectively acknowledged is deemed lost (RFC 6298 section 5, RFC 5681
@@ -282,6 +302,7 @@ impl Connection {
             self.cold
                 .controller
                 .on_rto(&mut self.window, now, in_flight, mss);
+            self.ecn_note_reduction();
         }
         self.cold.undo.frto = if frto { Frto::Resent } else { Frto::Off };
         self.phase = Phase::Loss;
@@ -301,6 +322,10 @@ impl Connection {
         }
         self.rtt_cancel();
         self.update_pipe(ranges);
+        if self.cold.controller.is_model() {
+            // "C.cwnd = C.inflight + 1"
+            self.window.cwnd = self.cold.pipe.saturating_add(mss);
+        }
     }
 
     /// What is out was too large for the path.

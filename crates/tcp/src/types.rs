@@ -121,6 +121,8 @@ pub struct Outcome {
     pub closed: Option<CloseReason>,
     /// The segment or its payload was dropped.
     pub dropped: Option<DropReason>,
+    /// A challenge ACK is due (RFC 5961) that is due for nothing else: see [`crate::Connection::withhold_challenge`].
+    pub challenge: bool,
     /// In TIME-WAIT a newer SYN arrived (RFC 9293 section 3.10.7.4, RFC 6191): the caller may replace this connection
     /// by a fresh one for this SYN. This connection is as before.
     pub respawn: bool,
@@ -131,6 +133,25 @@ pub struct Outcome {
 pub struct TimeoutOutcome {
     /// The connection is over. A last [`crate::Connection::poll_transmit`] may still give a RST.
     pub closed: Option<CloseReason>,
+}
+
+/// What BBR knows of the path (as Linux's INET_DIAG_BBRINFO).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct BbrInfo {
+    /// Where in its state machine it is.
+    pub state: crate::BbrState,
+    /// BBR.max_bw, in bytes a second.
+    pub bandwidth: u64,
+    /// BBR.min_rtt, in microseconds; 0: not known.
+    pub min_rtt_us: u32,
+    /// BBR.pacing_gain, in hundredths.
+    pub pacing_gain: u32,
+    /// BBR.cwnd_gain, in hundredths.
+    pub cwnd_gain: u32,
+    /// How often ProbeRTT was entered.
+    pub probe_rtts: u32,
+    /// What is in flight does not fill the window for want of data.
+    pub app_limited: bool,
 }
 
 /// What the way out can carry.
@@ -149,6 +170,8 @@ pub struct TxSegment {
     pub payload: Range<u64>,
     /// The payload of one segment on the wire. `payload` may be longer: then it is to be cut into pieces of this size.
     pub segment_size: u16,
+    /// The ECN field of its IP header (RFC 3168): [`sidecore_wire::ecn`].
+    pub ecn: u8,
     /// Some of the payload (or the SYN or FIN) was sent before.
     pub retransmission: bool,
 }
@@ -184,6 +207,10 @@ pub struct Info {
     pub state: State,
     /// The payload of a full segment that we send, in bytes: options are taken off.
     pub effective_mss: u16,
+    /// The path MTU that the connection goes by, as IPv4 counts it (40 bytes of headers): over IPv6 it is 20 bytes more.
+    pub path_mtu: u16,
+    /// Probes of larger segments that were sent (RFC 4821).
+    pub path_probes: u32,
     /// The estimated payload of the peer's full segments, in bytes.
     pub receive_mss: u16,
     /// Timestamps are in use.
@@ -238,10 +265,50 @@ pub struct Info {
     pub out_of_order_ranges: u16,
     /// Challenge ACKs sent (RFC 5961).
     pub challenge_acks: u32,
+    /// ECN is in use (RFC 3168).
+    pub ecn: bool,
+    /// Data segments received that were marked: congestion experienced.
+    pub ce_received: u32,
+    /// Acknowledgments received that echo congestion.
+    pub ece_received: u32,
+    /// Reductions of the window that answered them.
+    pub ecn_reductions: u32,
+    /// DCTCP.Alpha (RFC 8257), in 2^-20; `None` with other controllers.
+    pub dctcp_alpha: Option<u32>,
     /// Retransmissions by timer, or probes, in a row without an answer.
     pub unanswered_attempts: u8,
     /// ICMP said that the peer cannot be reached, and nothing has come from it since (RFC 9293 section 3.9.1.8).
     pub soft_error: bool,
     /// When a segment came in last.
     pub last_received: Instant,
+    /// When data was last sent for the first time, or up to a sixty-fourth of a round trip before that.
+    pub last_sent: Instant,
+    /// The congestion controller's name, as Linux has it.
+    pub congestion: &'static str,
+    /// Fast recovery, or recovery from a timeout.
+    pub recovering: bool,
+    /// Of the two, the latter.
+    pub timed_out: bool,
+    /// Keepalive probes in a row.
+    pub keepalive_probes: u8,
+    /// How long an ACK may be delayed, in microseconds.
+    pub delayed_ack_us: u32,
+    /// The MSS that we announced.
+    pub announced_mss: u16,
+    /// Bytes sent and not acknowledged.
+    pub unacked: u32,
+    /// Of these, bytes selectively acknowledged.
+    pub sacked: u32,
+    /// Of these, bytes deemed lost and not sent again; only the estimate of the bytes in flight says so where loss is not found by time.
+    pub lost: u32,
+    /// Of these, bytes sent again and in flight; 0 where loss is not found by time.
+    pub resent: u32,
+    /// Bytes sent again, in all.
+    pub bytes_retransmitted: u64,
+    /// Data with the SYN was acknowledged (RFC 7413).
+    pub syn_data: bool,
+    /// The round-trip time as the receiver sees it, in microseconds; 0: not known.
+    pub receiver_rtt_us: u32,
+    /// What the receive window is tuned to, in bytes.
+    pub window_hint: u32,
 }

@@ -154,6 +154,7 @@ impl Connection {
         let by_timer = self.phase == Phase::Loss;
         self.cold.counters.undos = self.cold.counters.undos.wrapping_add(1);
         self.cold.undo.active = false;
+        self.ecn_withdraw_reduction();
         self.cold.controller.on_undo(&mut self.window, now);
         if self.phase != Phase::Open {
             self.rack_unmark_all(ranges);
@@ -165,6 +166,9 @@ impl Connection {
             // "RTO restoring": the backoff answered a loss that there was not.
             self.rto_us = self.rtt.rto_us().max(self.min_rto_us).min(self.max_rto_us);
             self.flags.clear(Flags::BACKED_OFF);
+        }
+        if self.cold.controller.is_model() {
+            return;
         }
         let calm = self.outstanding().saturating_add(self.burst());
         self.window.ssthresh = self.window.ssthresh.max(undo.ssthresh);

@@ -46,6 +46,7 @@ pub mod addr;
 pub mod arp;
 pub mod checksum;
 pub mod dhcpv4;
+pub mod ecn;
 mod error;
 pub mod ethernet;
 pub mod icmpv4;
@@ -71,6 +72,7 @@ pub use mld::MldQuery;
 pub use ndp::{NdpMessage, RouterAdvertisement};
 pub use seq::SeqNumber;
 pub use tcp::{
-    SackBlock, SackBlocks, TcpFlags, TcpHeader, TcpOptions, Timestamps, UnscaledWindow, WindowScale,
+    FastOpenCookie, SackBlock, SackBlocks, TcpFlags, TcpHeader, TcpOptions, Timestamps,
+    UnscaledWindow, WindowScale,
 };
 pub use udp::UdpHeader;

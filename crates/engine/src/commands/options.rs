@@ -7,7 +7,7 @@ use std::time::Duration;
 use sidecore_abi::command::Opt;
 use sidecore_abi::{Address, Command, Status};
 use sidecore_stack::SocketOption;
-use sidecore_tcp::{Algorithm, Config, Connection, Keepalive};
+use sidecore_tcp::{Algorithm, Config, Connection, Ecn, Keepalive};
 
 use super::{Context, Done, slot};
 use crate::commands::socket::opening_options;
@@ -21,6 +21,9 @@ const SYN_RETRIES_MAX: u64 = 127;
 
 /// … for TCP_LINGER2.
 const FIN_WAIT_2_MAX: Duration = Duration::from_secs(120);
+
+/// Connections of one listener that may be open early.
+const FAST_OPEN_MAX: u64 = 1 << 16;
 
 /// … and for TCP_WINDOW_CLAMP at least.
 const WINDOW_CLAMP_MIN: u32 = 1152;
@@ -152,6 +155,14 @@ fn stack_option(dti: &mut Dti, option: Opt, value: u64, on: bool) -> Option<Sock
         Opt::Congestion => SocketOption::Congestion(match value {
             0 => Algorithm::NewReno,
             1 => Algorithm::Cubic,
+            2 => Algorithm::Dctcp,
+            3 => Algorithm::Bbr,
+            _ => return None,
+        }),
+        Opt::Ecn => SocketOption::Ecn(match value {
+            0 => Ecn::Off,
+            1 => Ecn::Accept,
+            2 => Ecn::Request,
             _ => return None,
         }),
         _ => return seldom(option, value),
@@ -163,6 +174,7 @@ fn seldom(option: Opt, value: u64) -> Option<SocketOption> {
     let micros = Duration::from_micros(value.min(u64::from(u32::MAX) * 1000));
     Some(match option {
         Opt::MaxSegment if MAX_SEGMENT.contains(&value) => SocketOption::MaxSegment(value as u16),
+        Opt::MaxPacingRate => SocketOption::MaxPacingRate((value != 0).then_some(value)),
         Opt::SynRetries if value <= SYN_RETRIES_MAX => {
             SocketOption::SynRetries((value != 0).then_some(value as u8))
         }
@@ -175,6 +187,7 @@ fn seldom(option: Opt, value: u64) -> Option<SocketOption> {
         Opt::TrafficClass => SocketOption::TrafficClass(u8::try_from(value).ok()?),
         Opt::HopLimit => SocketOption::HopLimit(NonZeroU8::new(u8::try_from(value).ok()?)),
         Opt::V6Only => SocketOption::V6Only(value != 0),
+        Opt::FastOpen => SocketOption::FastOpenQueue(value.min(FAST_OPEN_MAX) as u32),
         _ => return None,
     })
 }
@@ -191,6 +204,16 @@ fn controller(algorithm: Algorithm) -> u64 {
     match algorithm {
         Algorithm::NewReno => 0,
         Algorithm::Cubic => 1,
+        Algorithm::Dctcp => 2,
+        Algorithm::Bbr => 3,
+    }
+}
+
+fn willing(ecn: Ecn) -> u64 {
+    match ecn {
+        Ecn::Off => 0,
+        Ecn::Accept => 1,
+        Ecn::Request => 2,
     }
 }
 
@@ -214,6 +237,8 @@ fn of_connection(tcp: &Connection, dti: &Dti, option: Opt) -> u64 {
         Opt::QuickAck => tcp.delayed_ack().is_zero().into(),
         Opt::UserTimeout => micros(tcp.user_timeout()),
         Opt::Congestion => controller(tcp.algorithm()),
+        Opt::Ecn => willing(tcp.ecn()),
+        Opt::MaxPacingRate => tcp.max_pacing_rate().unwrap_or(0),
         Opt::MaxSegment => tcp.effective_mss().into(),
         Opt::SynRetries => tcp.syn_retries().into(),
         Opt::FinWait2 => fin_wait_2(tcp.fin_wait_2_timeout()),
@@ -245,7 +270,12 @@ fn of_opening(cx: &Context<'_>, dti: &Dti, option: Opt) -> Option<u64> {
             limit.get().into()
         }),
         Opt::V6Only => opening.v6_only.into(),
+        Opt::FastOpen => opening.fast_open_queue.into(),
         Opt::DeferAccept => opening.defer_accept.map_or(0, micros),
+        Opt::MaxPacingRate if !connected => {
+            let set = opening.max_pacing_rate.into_iter();
+            set.chain(default.max_pacing_rate).min().unwrap_or(0)
+        }
         Opt::MaxSegment if !connected => opening.mss.unwrap_or(default.mss).into(),
         Opt::SynRetries if !connected => opening.syn_retries.unwrap_or(default.syn_retries).into(),
         Opt::FinWait2 if !connected => {
@@ -263,6 +293,7 @@ fn remembered(dti: &Dti, option: Opt, default: &Config) -> u64 {
         | (Opt::QuickAck, SocketOption::QuickAck(on)) => Some((*on).into()),
         (Opt::UserTimeout, SocketOption::UserTimeout(time)) => Some(time.map_or(0, micros)),
         (Opt::Congestion, SocketOption::Congestion(algorithm)) => Some(controller(*algorithm)),
+        (Opt::Ecn, SocketOption::Ecn(ecn)) => Some(willing(*ecn)),
         _ => None,
     });
     set.unwrap_or_else(|| match option {
@@ -271,6 +302,7 @@ fn remembered(dti: &Dti, option: Opt, default: &Config) -> u64 {
         Opt::QuickAck => default.delayed_ack.is_zero().into(),
         Opt::UserTimeout => default.user_timeout.map_or(0, micros),
         Opt::Congestion => controller(default.congestion),
+        Opt::Ecn => willing(default.ecn),
         _ => {
             let on = dti.options.iter().find_map(|set| match set {
                 SocketOption::Keepalive(keepalive) => *keepalive,
@@ -293,6 +325,9 @@ pub(super) fn get(cx: &mut Context<'_>, command: &Command) -> Done {
     let Some(dti) = cx.tables.dtis.get(slot) else {
         return Status::BadHandle.into();
     };
+    if option == Opt::Info {
+        return super::info::get(cx, command, slot);
+    }
     let addresses = dti.conn().and_then(|conn| cx.stack.addresses(conn));
     let address = match option {
         Opt::LocalAddress => match &dti.role {

@@ -129,17 +129,23 @@ impl Stack {
         let others = TcpFlags::ACK | TcpFlags::RST;
         if header.flags.contains(TcpFlags::SYN)
             && !header.flags.intersects(others)
-            && self.syn_arrives6(now, header, packet, host)
+            && self.syn_arrives6(now, header, payload, packet, host)
         {
             return;
         }
-        if let Some(at) = self.listeners.ports6.find(packet.dst(), header.dst_port)
+        let listener = self.listeners.ports6.find(packet.dst(), header.dst_port);
+        if let Some(at) = listener
             && let Some(endpoints) = self.endpoints_of6(header, packet)
             && self.cookie_returns(now, header, payload, at, endpoints, host)
         {
             return;
         }
         self.counters.tcp_to_nowhere += 1;
+        // RFC 9293 section 3.10.7.2: what comes to a listener with none of RST, ACK and SYN: "Drop the segment and return."
+        let any = others | TcpFlags::SYN;
+        if listener.is_some() && !header.flags.intersects(any) {
+            return;
+        }
         if let Some(reset) = reset_for(header, payload.len) {
             let reset = Control6::reset(packet.link, packet.dst(), packet.src(), &reset);
             self.counters.tcp_resets_out += u64::from(self.push_control(Control::Six(reset)));
@@ -151,6 +157,7 @@ impl Stack {
         &mut self,
         now: Instant,
         header: &TcpHeader,
+        payload: Payload<'_>,
         packet: &Packet6<'_>,
         host: &mut H,
     ) -> bool {
@@ -161,7 +168,8 @@ impl Stack {
             self.counters.syn_dropped += 1;
             return true;
         };
-        self.open_passive(now, header, at, endpoints, packet.link, host)
+        let way = (endpoints, packet.link);
+        self.open_passive(now, header, payload, at, way, host)
     }
 
     /// Between whom a connection would be that a packet opens; `None` if there is no way back.
@@ -216,13 +224,16 @@ impl Stack {
         let iss = self.initial_sequence(now, from, to);
         let mut tcp = Connection::connect(now, &config, iss);
         tcp.set_receive_limit(u64::from(options.receive_window));
+        if options.fast_open {
+            self.begin_fast_open(now, &mut tcp, from, to);
+        }
         let inserted = self.connections.insert(NewConnection {
             endpoints: Endpoints::V6(self.flow6(local, remote, next_hop)),
             owner: Owner::Host,
             user,
             irs: SeqNumber(0),
             listener: NIL,
-            marking: Marking::new(options.traffic_class, options.hop_limit),
+            marking: Marking::of(options),
             tcp,
         });
         let index = inserted.ok_or(StackError::Full)?;
@@ -269,7 +280,7 @@ impl Stack {
     fn ephemeral_port6(&mut self, now: Instant, ip: Ipv6Addr, remote: SocketAddrV6) -> Option<u16> {
         let mut ports = core::mem::replace(
             &mut self.ephemeral,
-            crate::ports::EphemeralPorts::new(1..=1, self.keys.ports),
+            crate::ports::EphemeralPorts::none(self.keys.ports),
         );
         let mut choose = |reuse: bool| {
             ports.choose6(ip, remote, |port| {

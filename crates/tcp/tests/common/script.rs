@@ -9,7 +9,8 @@ use sidecore_tcp::{
     CloseReason, Config, Connection, Instant, Outcome, RangePool, State, TimeoutOutcome, TxLimits,
 };
 use sidecore_wire::{
-    SackBlock, SeqNumber, TcpFlags, TcpHeader, TcpOptions, Timestamps, UnscaledWindow, WindowScale,
+    FastOpenCookie, SackBlock, SeqNumber, TcpFlags, TcpHeader, TcpOptions, Timestamps,
+    UnscaledWindow, WindowScale,
 };
 
 pub const ISS: SeqNumber = SeqNumber(0xffff_ff00);
@@ -31,7 +32,9 @@ pub struct Seg {
     sack_permitted: bool,
     push: Option<bool>,
     any_options: bool,
-    urgent: bool,
+    ecn: Option<u8>,
+    urgent: Option<u16>,
+    fast_open: Option<FastOpenCookie>,
 }
 
 /// A SYN.
@@ -154,8 +157,22 @@ impl Seg {
         self.any_options = true;
         self
     }
+    pub fn fast_open(mut self, cookie: &[u8]) -> Self {
+        self.fast_open = FastOpenCookie::new(cookie);
+        self
+    }
+    pub fn urgent(mut self, pointer: u16) -> Self {
+        self.flags |= TcpFlags::URG;
+        self.urgent = Some(pointer);
+        self
+    }
     pub fn len(mut self, len: u32) -> Self {
         self.len = len;
+        self
+    }
+    /// The ECN field of its IP header.
+    pub fn ecn(mut self, codepoint: u8) -> Self {
+        self.ecn = Some(codepoint);
         self
     }
 }
@@ -185,6 +202,7 @@ pub fn plain() -> Config {
         sack: false,
         window_scale: None,
         no_delay: true,
+        mtu_probing: sidecore_tcp::MtuProbing::Off,
         congestion: sidecore_tcp::Algorithm::NewReno,
         ..Config::default()
     }
@@ -295,6 +313,7 @@ impl Script {
             },
             flags: seg.flags,
             window: UnscaledWindow(self.peer_window),
+            urgent: seg.urgent.unwrap_or(0),
             ..TcpHeader::default()
         };
         let timestamps = seg.timestamps.map(|(value, _)| value);
@@ -304,14 +323,24 @@ impl Script {
         if !seg.flags.contains(TcpFlags::RST) {
             self.peer_seq = self.peer_seq.max(seq + i64::from(seg.len) + fin);
         }
-        self.last =
-            self.connection
-                .handle_segment(self.now, &header, seg.len, self.room, &mut self.ranges);
+        let handle = if seg.ecn == Some(sidecore_wire::ecn::CE) {
+            Connection::handle_marked_segment
+        } else {
+            Connection::handle_segment
+        };
+        self.last = handle(
+            &mut self.connection,
+            self.now,
+            &header,
+            seg.len,
+            self.room,
+            &mut self.ranges,
+        );
         self.connection.check_invariants(&self.ranges);
         self.last
     }
 
-    fn poll(&mut self) -> Option<(TcpHeader, u32)> {
+    fn poll(&mut self) -> Option<(TcpHeader, u32, u8)> {
         let segment = self
             .connection
             .poll_transmit(self.now, &self.tx, &mut self.ranges)?;
@@ -320,10 +349,11 @@ impl Script {
         assert!(segment.header.len() <= 60);
         if len > 0 {
             // The payload's place agrees with the sequence number.
-            let seq = from(self.iss, segment.header.seq);
+            let syn = i64::from(segment.header.flags.contains(TcpFlags::SYN));
+            let seq = from(self.iss, segment.header.seq) + syn;
             assert_eq!(seq as u64, segment.payload.start);
         }
-        Some((segment.header, len as u32))
+        Some((segment.header, len as u32, segment.ecn))
     }
 
     /// Whatever goes out, goes out.
@@ -336,7 +366,7 @@ impl Script {
     pub fn sends<const N: usize>(&mut self, expected: [Seg; N]) {
         for (number, expected) in expected.into_iter().enumerate() {
             let wants = self.connection.wants_transmit();
-            let Some((header, len)) = self.poll() else {
+            let Some((header, len, ecn)) = self.poll() else {
                 panic!("segment {number}: nothing, expected {expected:?}");
             };
             assert!(
@@ -344,9 +374,12 @@ impl Script {
                 "segment {number} was not announced by wants_transmit"
             );
             self.compare(number, &expected, &header, len);
+            if let Some(expected) = expected.ecn {
+                assert_eq!(ecn, expected, "ECN field of segment {number}: {header:?}");
+            }
         }
         let wants = self.connection.wants_transmit();
-        if let Some((header, len)) = self.poll() {
+        if let Some((header, len, _)) = self.poll() {
             panic!("one more: {header:?} with {len} bytes");
         }
         assert!(
@@ -390,7 +423,13 @@ impl Script {
             .map(|block| (from(self.irs, block.start), from(self.irs, block.end)))
             .collect();
         assert_eq!(sack, expected.sack, "SACK of {shown}");
+        assert_eq!(
+            header.urgent,
+            expected.urgent.unwrap_or(0),
+            "urgent pointer of {shown}"
+        );
         if expected.flags.contains(TcpFlags::SYN) && !expected.any_options {
+            assert_eq!(header.options.fast_open, expected.fast_open, "{shown}");
             assert_eq!(header.options.mss, expected.mss, "{shown}");
             let scale = header.options.window_scale.map(WindowScale::shift);
             assert_eq!(scale, expected.scale, "{shown}");
@@ -483,6 +522,7 @@ fn options(seg: &Seg, sack_base: SeqNumber, timestamp: Option<u32>) -> TcpOption
                 end: at(sack_base, end),
             })
             .collect(),
+        fast_open: seg.fast_open,
     }
 }
 
