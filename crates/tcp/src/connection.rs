@@ -8,7 +8,7 @@ use sidecore_wire::{SeqNumber, TcpFlags, TcpHeader, WindowScale};
 use crate::challenge::Challenges;
 use crate::config::{Algorithm, Config, LossDetection, Settings};
 use crate::congestion::{Controller, Window};
-use crate::ecn::{EcnMarks, EcnState};
+use crate::ecn::{self, EcnMarks, EcnState};
 use crate::fast_open::FastOpen;
 use crate::flags::Flags;
 use crate::flight::Flight;
@@ -381,6 +381,10 @@ impl Connection {
         };
         let path = self.cold.path.low;
         self.mss = self.cold.peer_mss.min(self.cold.announced_mss).min(path) - options;
+        if self.window.cwnd != ecn::HELD {
+            // A window of one segment stays one when segments grow (RFC 4821): else nothing could go out, nor anything come that opens it.
+            self.window.cwnd = self.window.cwnd.max(self.mss.into());
+        }
     }
 
     /// The sequence number at an offset of what we send.

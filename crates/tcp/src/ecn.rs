@@ -323,4 +323,4 @@ impl Connection {
 }
 
 /// cwnd while nothing may go out until the retransmission timer fires.
-const HELD: u32 = 1;
+pub(crate) const HELD: u32 = 1;

@@ -8,18 +8,20 @@ use std::collections::VecDeque;
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
-use sidecore_stack::{Ipv6Config, User};
-use sidecore_tcp::{Algorithm, Instant};
+use sidecore_stack::{Ipv6Config, SynCookies, User};
+use sidecore_tcp::{Algorithm, Ecn, Instant, MtuProbing};
 use sidecore_wire::ipv4::{PROTOCOL_ICMP, PROTOCOL_TCP};
 use sidecore_wire::{
     Icmpv4, Ipv4Header, Ipv6Header, MacAddress, SeqNumber, TcpFlags, TcpHeader, WindowScale,
 };
 
 use crate::packet::Station;
-use crate::{Node, NodeConfig, pattern};
+use crate::{Node, NodeConfig, marking, pattern};
 
 /// How long the network may be bad: well below what ends a connection or its opening.
 const BAD_TIME: Duration = Duration::from_secs(60);
+/// The same where handshakes are by cookie: what the client repeats must come back while the cookie is good.
+const BAD_TIME_WITH_COOKIES: Duration = Duration::from_secs(20);
 /// What one side writes at most.
 const MOST_WRITTEN: u64 = 1 << 18;
 /// Frames on their way in one direction; what comes on top is lost.
@@ -73,7 +75,13 @@ struct World {
 pub fn run(bytes: &[u8]) {
     let mut bytes = Bytes(bytes);
     let mut world = World::new(&mut bytes);
-    while !bytes.0.is_empty() && world.now.duration_since(world.begun) < BAD_TIME {
+    let cookies = |node: &Node| node.stack.config().syn_cookies == SynCookies::Always;
+    let bad_time = if world.nodes.iter().any(cookies) {
+        BAD_TIME_WITH_COOKIES
+    } else {
+        BAD_TIME
+    };
+    while !bytes.0.is_empty() && world.now.duration_since(world.begun) < bad_time {
         world.step(&mut bytes);
         world.settle();
     }
@@ -108,7 +116,24 @@ fn node_config(bytes: &mut Bytes<'_>, host: u8) -> NodeConfig {
     tcp.sack = bits & 32 != 0;
     tcp.no_delay = bits & 64 != 0;
     tcp.window_scale = (bits & 128 != 0).then(|| WindowScale::new(more & 15));
-    tcp.congestion = [Algorithm::Cubic, Algorithm::NewReno][usize::from(more >> 4 & 1)];
+    let kinds = bytes.u8();
+    tcp.congestion = [
+        Algorithm::Cubic,
+        Algorithm::NewReno,
+        Algorithm::Dctcp,
+        Algorithm::Bbr,
+    ][usize::from(kinds & 3)];
+    tcp.ecn = [Ecn::Accept, Ecn::Request, Ecn::Off, Ecn::Request][usize::from(kinds >> 2 & 3)];
+    tcp.pacing = kinds & 16 != 0;
+    tcp.mtu_probing = [
+        MtuProbing::OnBlackHole,
+        MtuProbing::Always,
+        MtuProbing::Off,
+        MtuProbing::Always,
+    ][usize::from(kinds >> 5 & 3)];
+    if kinds & 128 != 0 {
+        config.stack.syn_cookies = SynCookies::Always;
+    }
     config.tso_max = [0, 65_000, 4000, 0][usize::from(more >> 5 & 3)];
     config.buffer = [65_535, 3000, 600, 200_000][usize::from(more >> 6)];
     config
@@ -158,7 +183,7 @@ impl World {
         let side = usize::from(detail & 1);
         let count = usize::from(detail >> 1 & 7) + 1;
         let flight = &mut self.flights[side];
-        match what % 18 {
+        match what % 19 {
             0..=4 => self.deliver(side, count),
             5 => drop(flight.drain(..count.min(flight.len()))),
             6 => flight.extend(flight.front().cloned()),
@@ -176,6 +201,9 @@ impl World {
             14 => self.shut_down(side, detail),
             15 => self.nodes[side].reads = detail & 2 != 0,
             16 => self.nodes[side].host.no_room = u32::from(detail >> 1) * 4,
+            17 => {
+                flight.front_mut().map(|frame| marking::mark(frame));
+            }
             _ => self.lie(side, detail, bytes.u16()),
         }
     }
@@ -359,6 +387,8 @@ impl World {
             node.reads = true;
             node.host.no_room = 0;
         }
+        // Of a handshake by cookie nothing is sent again: what the client writes brings the cookie once more.
+        self.write(0, 1);
         self.run_until(Self::is_complete);
         for side in 0..2 {
             let to = self.users[1 - side].expect("accepted");
@@ -377,7 +407,9 @@ impl World {
             }
             self.settle();
             if waiting == [0; 2] && self.flights.iter().all(VecDeque::is_empty) {
-                let next = self.next_timer().expect("nothing more happens");
+                let next = self
+                    .next_timer()
+                    .unwrap_or_else(|| panic!("nothing more happens: {}", self.describe()));
                 self.now = self.now.max(next);
             } else {
                 self.now += Duration::from_micros(100);
