@@ -94,6 +94,7 @@ impl Connection {
         }
         self.resume_rack(ack.now);
         self.rearm_after_ack(ack.now, ack.acked);
+        self.path_on_ack(ack.now);
     }
 
     fn assign_flags(&mut self) {

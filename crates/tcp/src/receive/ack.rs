@@ -134,7 +134,6 @@ impl Connection {
         };
         self.recovery_on_ack(&recovery_ack, ranges);
         self.leave_persist(arrival.now);
-        self.path_on_ack(arrival.now);
         Step::Continue(())
     }
 
