@@ -66,6 +66,11 @@ impl Connection {
         if ack.duplicate {
             self.count_duplicate();
         }
+        if ack.echo {
+            // RFC 4015 section 3.4: where the ACK signals congestion "through the ECN-Echo flag …, the TCP sender MUST refrain from reversing
+            // congestion control state".
+            self.undo_forget();
+        }
         let undone = self.undo_on_ack(ack.now, &ack.delivery, ranges);
         if let Some(duplicate) = ack.delivery.duplicate
             && !self.is_of_tail_probe(duplicate)

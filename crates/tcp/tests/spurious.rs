@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use common::script::*;
 use sidecore_tcp::{Algorithm, Config};
+use sidecore_wire::TcpFlags;
 
 const RTT: Duration = ms(100);
 
@@ -216,4 +217,27 @@ fn rfc_9438_4_9_cubic_is_where_it_was() {
     t.recv(ack(8000).timestamps(3, sent));
     let info = t.connection.info();
     assert_eq!((info.cwnd, info.ssthresh), (10_000, u32::MAX));
+}
+
+#[test]
+fn rfc_4015_3_4_nothing_is_undone_where_the_ack_echoes_congestion() {
+    let setup = TcpFlags::ECE | TcpFlags::CWR;
+    for echo in [TcpFlags::EMPTY, TcpFlags::ECE] {
+        let config = Config {
+            timestamps: true,
+            ..plain()
+        };
+        let syn = syn().timestamps(1, 0).with(setup);
+        let mut t = Script::established_over(&config, syn, RTT);
+        assert!(t.connection.info().ecn);
+        t.write(5000);
+        let sent = t.now.as_millis() as u32;
+        t.poll_any();
+        time_out(&mut t);
+        t.poll_any();
+        t.pass(ms(50));
+        t.recv(ack(900).timestamps(2, sent).with(echo));
+        let undone = u32::from(echo == TcpFlags::EMPTY);
+        assert_eq!(t.connection.info().undos, undone);
+    }
 }
