@@ -10,6 +10,7 @@
 //! | `node` | [`Node`]: a stack with its host, its loopback, and short calls for tests |
 //! | `pair` | [`Pair`]: two nodes, two links, one clock, bounded steps |
 //! | `packet`, `packet6` | frames made by hand, and frames taken apart |
+//! | `sockets` | [`sockets::Sockets`]: sockets with Linux's numbers and errors over one stack, IP packets in and out |
 
 #![forbid(unsafe_code)]
 
@@ -21,6 +22,7 @@ pub mod packet;
 pub mod packet6;
 mod pair;
 mod rng;
+pub mod sockets;
 
 use proptest::test_runner::{Config as ProptestConfig, RngSeed};
 
