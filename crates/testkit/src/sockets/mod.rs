@@ -129,6 +129,11 @@ impl Sockets {
         &self.stack
     }
 
+    /// Other defaults for connections that begin from now on.
+    pub fn set_defaults(&mut self, config: sidecore_tcp::Config) {
+        self.stack.set_tcp_defaults(config);
+    }
+
     /// The time of the last call that named one.
     pub fn now(&self) -> Instant {
         self.now
