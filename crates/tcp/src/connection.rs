@@ -268,6 +268,7 @@ impl Connection {
         flags.assign(Flags::TIMESTAMPS, config.timestamps);
         flags.assign(Flags::SACK, config.sack);
         flags.assign(Flags::NO_DELAY, config.no_delay);
+        flags.assign(Flags::RTO_MARGIN, config.min_rto_above_srtt);
         let settings = Settings::new(config);
         let announced_mss = config.mss.max(MIN_MSS);
         let min_rto_us = micros(config.min_rto).max(1);

@@ -59,6 +59,11 @@ impl Connection {
         self.mss
     }
 
+    /// The MSS that the peer was told, in bytes.
+    pub fn announced_mss(&self) -> u16 {
+        self.cold.announced_mss
+    }
+
     /// Everything that is worth showing.
     pub fn info(&self) -> Info {
         let counters = &self.cold.counters;

@@ -53,7 +53,7 @@ pub(crate) struct Rack {
     /// RACK.end_seq, modulo 2^32: of the segment that was sent last, among those delivered. Meaningful with `any`.
     end: u32,
     /// RACK.fack, modulo 2^32: the highest offset delivered.
-    fack: u32,
+    pub(crate) fack: u32,
     /// RACK.dsack_round, modulo 2^32; over unless it lies ahead of SND.UNA and not beyond SND.NXT.
     dsack_round: u32,
     /// RACK.xmit_ts.
@@ -108,6 +108,8 @@ pub(crate) struct Delivery {
     pub(crate) rtt_us: u32,
     /// The timestamp that was echoed.
     pub(crate) echo: Option<u32>,
+    /// RACK.fack before this ACK.
+    pub(crate) fack: u32,
 }
 
 impl Connection {
@@ -198,7 +200,8 @@ impl Connection {
         delivery: &mut Delivery,
     ) {
         let mut rack = self.cold.rack;
-        let fack = rack.fack;
+        // What one ACK delivers may have come in any order: only what earlier ones delivered tells of reordering.
+        let fack = delivery.fack;
         let seen = Seen {
             now: Tick::at(now),
             min_rtt_us: self.min_rtt_us,

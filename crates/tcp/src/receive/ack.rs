@@ -94,6 +94,7 @@ impl Connection {
         self.forget_stale_rack();
         let mut delivery = Delivery {
             echo: arrival.header.options.timestamps.map(|ts| ts.echo),
+            fack: self.cold.rack.fack,
             ..Delivery::default()
         };
         self.update_scoreboard(arrival.now, arrival.header, ranges, &mut delivery);

@@ -297,7 +297,8 @@ impl Connection {
             self.snd_sml = end as u32;
         }
         let mut flags = TcpFlags::ACK;
-        if end == self.send_limit {
+        // A super-segment is delivered at its end where the peer puts segments together again.
+        if end == self.send_limit || len > mss {
             flags |= TcpFlags::PSH;
         }
         if plan.room < mss || self.flags.any(Flags::UNUSUAL) {
@@ -346,9 +347,12 @@ impl Connection {
             self.flags.clear(Flags::FLUSH);
         }
         let mut flags = TcpFlags::ACK;
+        if plan.len > mss {
+            flags |= TcpFlags::PSH;
+        }
         if end == self.send_limit {
             self.flags.clear(Flags::CORKED.or(Flags::FLUSH));
-            if !self.flags.any(Flags::MORE) {
+            if !self.flags.any(Flags::MORE) && plan.len > 0 {
                 flags |= TcpFlags::PSH;
             }
             if self.flags.any(Flags::FIN_QUEUED) {

@@ -23,7 +23,7 @@ impl Connection {
         }
         if self.flags.any(Flags::RESET_DUE) {
             self.flags.clear(Flags::RESET_DUE);
-            return Some(self.reset());
+            return Some(self.reset(now));
         }
         if self.flags.any(Flags::FIN_WAIT_2_DUE) {
             self.arm_fin_wait_2(now);
@@ -47,13 +47,18 @@ impl Connection {
         None
     }
 
-    /// `<SEQ=SND.NXT><ACK=RCV.NXT><CTL=RST,ACK>`; in SYN-RECEIVED SND.NXT is ISS + 1.
-    fn reset(&mut self) -> TxSegment {
+    /// `<SEQ=SND.NXT><ACK=RCV.NXT><CTL=RST,ACK>`; in SYN-RECEIVED SND.NXT is ISS + 1. With timestamps, if they were agreed on: they
+    /// "SHOULD be sent in an <RST> segment" (RFC 7323 section 3.2).
+    fn reset(&self, now: Instant) -> TxSegment {
         let header = TcpHeader {
             seq: self.snd_seq(self.snd_nxt),
             ack: self.rcv_seq(self.rcv_nxt),
             flags: TcpFlags::RST | TcpFlags::ACK,
             window: UnscaledWindow(0),
+            options: TcpOptions {
+                timestamps: self.timestamps(now),
+                ..TcpOptions::NONE
+            },
             ..TcpHeader::default()
         };
         self.bare(header)
