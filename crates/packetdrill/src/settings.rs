@@ -145,6 +145,7 @@ impl Settings {
                 _ => Algorithm::Cubic,
             },
             window_scale: Some(self.window_scale()),
+            min_rto_above_srtt: true,
             syn_retries: retries.try_into().unwrap_or(u8::MAX),
             ..Config::default()
         }
@@ -185,6 +186,9 @@ impl Settings {
         }
         let mut config = SocketsConfig::new(stack);
         config.receive_buffer = self.receive_buffer;
+        config.tso_max = self.number("tso_max", 0).unwrap_or(65535) as u32;
+        config.uncut = true;
+        config.tso_min_segments = self.number("tcp_min_tso_segs", 0).unwrap_or(2) as u32;
         let send_buffer = self.number("tcp_wmem", 1).unwrap_or(1 << 20);
         config.send_buffer = send_buffer as usize;
         config

@@ -40,6 +40,9 @@ pub(crate) fn run(world: &mut World, command: &str) {
                     world.set(name, value);
                 }
             }
+            "ethtool" if words.windows(2).any(|pair| pair == ["tso", "off"]) => {
+                world.set("tso_max", "0");
+            }
             _ => {}
         }
     }

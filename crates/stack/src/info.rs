@@ -2,7 +2,7 @@
 
 use core::net::SocketAddr;
 
-use sidecore_tcp::{Info, Instant};
+use sidecore_tcp::{Connection, Info, Instant, RecoveryInfo};
 
 use crate::connections::{Owner, Slot, flag};
 use crate::counters::Counters;
@@ -66,6 +66,11 @@ impl Stack {
                 tcp: slot.tcp.info(),
             }
         })
+    }
+
+    /// What is amiss on one of this stack's connections.
+    pub fn recovery_info(&self, tcp: &Connection) -> RecoveryInfo {
+        tcp.recovery_info(&self.ranges)
     }
 
     /// How many connections there are, in any state.

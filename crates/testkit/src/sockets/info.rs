@@ -1,6 +1,6 @@
 //! `struct tcp_info` of Linux.
 
-use sidecore_tcp::{Info, Instant, State};
+use sidecore_tcp::{Info, Instant, RecoveryInfo, RecoveryState, State};
 
 /// Bytes of the structure as it is here: all of it that Linux 6.x has but the last few counters.
 const LEN: usize = 248;
@@ -29,11 +29,22 @@ pub(super) const fn state(state: State) -> u8 {
 }
 
 /// The structure, as far as the connection knows what to write there.
-pub(super) fn bytes(info: &Info, now: Instant) -> Vec<u8> {
+pub(super) fn bytes(
+    info: &Info,
+    recovery: &RecoveryInfo,
+    announced_mss: u16,
+    now: Instant,
+) -> Vec<u8> {
     let mss = u32::from(info.effective_mss).max(1);
-    let segments = |bytes: u32| bytes.div_ceil(mss);
     let mut out = vec![0; LEN];
     out[0] = state(info.state);
+    out[1] = match recovery.state {
+        RecoveryState::Open => 0,
+        RecoveryState::Disorder => 1,
+        RecoveryState::Recovery => 3,
+        RecoveryState::Loss => 4,
+    };
+    (out[2], out[3], out[4]) = (recovery.backoff, recovery.probes, recovery.backoff);
     let scaled = info.send_scale > 0 || info.receive_scale > 0;
     let used = [
         (info.timestamps, TIMESTAMPS),
@@ -55,12 +66,16 @@ pub(super) fn bytes(info: &Info, now: Instant) -> Vec<u8> {
         (8, info.rto_us),
         (16, mss),
         (20, u32::from(info.receive_mss)),
-        (24, segments(info.in_flight)),
+        (24, recovery.outstanding),
+        (28, recovery.sacked),
+        (32, recovery.lost),
+        (36, recovery.resent),
         (52, silence),
         (68, info.srtt_us),
         (72, info.rttvar_us),
         (76, threshold),
         (80, info.cwnd / mss),
+        (84, announced_mss.into()),
         (100, info.retransmissions),
         (144, info.bytes_unsent.try_into().unwrap_or(u32::MAX)),
         (

@@ -58,6 +58,8 @@ pub struct SocketsConfig {
     pub tso_max: u32,
     /// Super-segments leave as they are, as a capture on a device that cuts them shows. Otherwise they are cut.
     pub uncut: bool,
+    /// Super-segments have the sizes that Linux gives them, down to so many segments; 0: all have `tso_max`.
+    pub tso_min_segments: u32,
 }
 
 impl SocketsConfig {
@@ -70,6 +72,7 @@ impl SocketsConfig {
             send_buffer: values.send_buffer,
             tso_max: 0,
             uncut: false,
+            tso_min_segments: 0,
         }
     }
 }
@@ -93,6 +96,8 @@ pub struct Sockets {
     sent: VecDeque<SentPacket>,
     receive_buffer: usize,
     send_buffer: usize,
+    tso_max: u32,
+    tso_min_segments: u32,
 }
 
 impl Sockets {
@@ -119,6 +124,8 @@ impl Sockets {
             sent: VecDeque::new(),
             receive_buffer: config.receive_buffer,
             send_buffer: config.send_buffer,
+            tso_max: config.tso_max,
+            tso_min_segments: config.tso_min_segments,
         };
         sockets.turn();
         sockets
@@ -183,6 +190,9 @@ impl Sockets {
     fn turn(&mut self) {
         let mac = self.stack.config().mac;
         for _ in 0..100_000 {
+            if self.tso_min_segments > 0 {
+                self.table.caps.tso_max = self.super_segment();
+            }
             self.stack.transmit(self.now, &mut self.table, 256);
             let frames = std::mem::take(&mut self.table.wire);
             let loopback: Vec<_> = self.table.loopback.drain(..).collect();
@@ -208,6 +218,21 @@ impl Sockets {
             }
         }
         panic!("a turn that does not end");
+    }
+
+    /// Bytes of a super-segment as Linux has them: what twice the sending rate makes of a millisecond, so that a window takes
+    /// several; where connections differ, the least.
+    fn super_segment(&self) -> u32 {
+        let size = |tcp: &sidecore_tcp::Info| {
+            let mss = u32::from(tcp.effective_mss).max(1);
+            let rate = u64::from(tcp.cwnd) * 2_000 / u64::from(tcp.srtt_us.max(1));
+            let segments = u32::try_from(rate).unwrap_or(u32::MAX) / mss;
+            let half = (tcp.cwnd / mss / 2).max(1);
+            segments.max(self.tso_min_segments).min(half) * mss
+        };
+        let sending = self.stack.connections().filter(|c| c.tcp.bytes_unsent > 0);
+        let least = sending.map(|c| size(&c.tcp)).min();
+        least.map_or(self.tso_max, |least| least.min(self.tso_max))
     }
 
     fn loopback_arrives(&mut self, frame: &[u8], header_len: usize) {

@@ -238,7 +238,13 @@ impl Sockets {
     fn tcp_info(&mut self, fd: Fd) -> Result<Vec<u8>, Errno> {
         let now = self.now;
         if let Some(tcp) = self.connection(fd) {
-            return Ok(info::bytes(&tcp.info(), now));
+            let recovery = self.stack.recovery_info(tcp);
+            return Ok(info::bytes(
+                &tcp.info(),
+                &recovery,
+                tcp.announced_mss(),
+                now,
+            ));
         }
         let (_, tcp) = self.tcp(fd)?;
         let state = match tcp.role {
