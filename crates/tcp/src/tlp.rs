@@ -66,17 +66,17 @@ impl Connection {
             return None;
         }
         let new = self.probe_with_new_data(now, ranges);
-        self.cold.tlp.is_retransmission = new.is_none();
-        let probe = match new {
-            Some(segment) => segment,
-            None => self.probe_with_last_segment(now, ranges)?,
-        };
+        let is_new = new.is_some();
+        let probe = new.or_else(|| self.probe_with_last_segment(now, ranges));
+        let sent = probe.is_some();
+        self.cold.tlp.is_retransmission = sent && !is_new;
         self.cold.tlp.end = self.snd_nxt as u32;
-        self.cold.counters.tail_probes = self.cold.counters.tail_probes.wrapping_add(1);
+        self.cold.counters.tail_probes = self.cold.counters.tail_probes.wrapping_add(sent.into());
+        // "After attempting to send a loss probe, regardless of whether a loss probe was sent, the sender MUST re-arm the RTO timer, not
+        // the PTO timer": an attempt that came to nothing counts as a probe, or the timeout would never come.
         self.flags.set(Flags::TLP_OUT);
-        // "the sender MUST re-arm the RTO timer, not the PTO timer"
         self.arm_retransmission(now);
-        Some(probe)
+        probe
     }
 
     fn probe_with_last_segment(
