@@ -40,6 +40,11 @@ pub struct StackConfig {
     pub syn_backlog_total: u32,
     /// When SYNs are answered with cookies.
     pub syn_cookies: SynCookies,
+    /// Servers of which clients remember a Fast Open cookie, or that there is no use in trying (RFC 7413 section 4.1.3). Beyond it the one
+    /// used longest ago is forgotten.
+    pub fast_open_servers: usize,
+    /// After this time the key of the Fast Open cookies is replaced; a cookie is good for once to twice that.
+    pub fast_open_key_lifetime: Duration,
     /// Link address resolution.
     pub arp: ArpConfig,
     /// Reassembly of IP fragments.
@@ -78,6 +83,8 @@ impl Default for StackConfig {
             max_udp_sockets: 1024,
             syn_backlog_total: 16384,
             syn_cookies: SynCookies::default(),
+            fast_open_servers: 256,
+            fast_open_key_lifetime: Duration::from_secs(24 * 3600),
             arp: ArpConfig::default(),
             reassembly: ReassemblyConfig::default(),
             echo_rate: Rate {
@@ -190,6 +197,11 @@ pub struct SocketOptions {
     pub traffic_class: u8,
     /// Time to live or hop limit of what is sent (IP_TTL, IPV6_UNICAST_HOPS).
     pub hop_limit: Option<NonZeroU8>,
+    /// Of a listener: connections that may be open before their handshake is complete (TCP_FASTOPEN); 0: none.
+    pub fast_open_queue: u32,
+    /// Of a connection to be opened: the SYN asks for a cookie or, if there is one for that server, waits for data and takes it along
+    /// (TCP_FASTOPEN_CONNECT).
+    pub fast_open: bool,
 }
 
 impl Default for SocketOptions {
@@ -207,6 +219,8 @@ impl Default for SocketOptions {
             defer_accept: None,
             traffic_class: 0,
             hop_limit: None,
+            fast_open_queue: 0,
+            fast_open: false,
         }
     }
 }
@@ -226,6 +240,7 @@ impl SocketOptions {
             SocketOption::DeferAccept(timeout) => self.defer_accept = timeout,
             SocketOption::TrafficClass(class) => self.traffic_class = class,
             SocketOption::HopLimit(limit) => self.hop_limit = limit,
+            SocketOption::FastOpenQueue(limit) => self.fast_open_queue = limit,
             // A connection is told these once it is there.
             SocketOption::Cork(_) | SocketOption::QuickAck(_) => {}
         }
@@ -258,6 +273,8 @@ pub enum SocketOption {
     TrafficClass(u8),
     /// Time to live or hop limit; `None`: the default.
     HopLimit(Option<NonZeroU8>),
+    /// [`SocketOptions::fast_open_queue`]; of listeners only.
+    FastOpenQueue(u32),
     /// [`SocketOptions::defer_accept`]; of listeners only.
     DeferAccept(Option<Duration>),
     /// [`SocketOptions::v6_only`]; before the socket listens.

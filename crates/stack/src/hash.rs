@@ -86,6 +86,8 @@ pub(crate) struct Keys {
     pub(crate) ports: FlowHasher,
     /// For [`sidecore_tcp::initial_sequence_number`] and [`sidecore_tcp::timestamp_offset`].
     pub(crate) sequence: [u8; 16],
+    /// For Fast Open's cookies.
+    pub(crate) fast_open: [u8; 16],
     /// For [`Codec`].
     cookie_base: [u8; 16],
     cookie_secret: [u8; 16],
@@ -115,6 +117,7 @@ impl Keys {
             neighbors: FlowHasher::new(key(b"neighbors")),
             ports: FlowHasher::new(key(b"ports")),
             sequence: bytes(b"sequence"),
+            fast_open: bytes(b"fast open"),
             cookie_base: bytes(b"cookie base"),
             cookie_secret: bytes(b"cookie secret"),
         }

@@ -36,6 +36,8 @@ pub struct ListenerInfo {
     pub local: SocketAddr,
     /// Connections in SYN-RECEIVED.
     pub syn_queue: u32,
+    /// Connections that are open before their handshake is complete, and those that were and count for a while (RFC 7413).
+    pub fast_open_queue: u32,
 }
 
 /// A UDP socket.
@@ -102,6 +104,7 @@ impl Stack {
             user: listener.user,
             local: listener.local,
             syn_queue: listener.embryonic(),
+            fast_open_queue: listener.pending.len() as u32,
         })
     }
 

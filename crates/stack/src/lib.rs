@@ -38,6 +38,7 @@ mod connections;
 mod control;
 mod counters;
 mod error;
+mod fast_open;
 mod flow;
 mod frame;
 mod hash;

@@ -10,12 +10,14 @@ use crate::config::{SocketOption, SocketOptions};
 use crate::connections::{Endpoints, Group, NewConnection, Owner, flag};
 use crate::control::Link;
 use crate::error::StackError;
+use crate::fast_open::{self, Pending};
 use crate::flow::FlowKey;
 use crate::host::Host;
 use crate::input::Packet;
 use crate::list::{List, NIL};
 use crate::marking::Marking;
 use crate::ports::{EphemeralPorts, PortTable};
+use crate::segment::Payload;
 use crate::stack::Stack;
 use crate::{DETACHED, ListenerId, User};
 
@@ -34,6 +36,8 @@ pub(crate) struct Listener {
     pub(crate) local: SocketAddr,
     pub(crate) user: User,
     pub(crate) options: SocketOptions,
+    /// Open before their handshake is complete.
+    pub(crate) pending: Pending,
     backlog: u32,
     /// Connections in SYN-RECEIVED whose SYN-ACK was not answered, oldest first.
     unanswered: List<Group>,
@@ -136,6 +140,11 @@ impl Listeners {
         self.slots[at as usize].user
     }
 
+    /// The listener's connections that were opened early.
+    pub(crate) fn pending(&mut self, at: u32) -> &mut Pending {
+        &mut self.slots[at as usize].pending
+    }
+
     /// See [`options_of`](Self::options_of).
     pub(crate) fn last_cookie(&self, at: u32) -> Option<Instant> {
         self.slots[at as usize].last_cookie
@@ -221,6 +230,7 @@ impl Stack {
             local: SocketAddr::new(local.ip(), port),
             user,
             options: options.clone(),
+            pending: Pending::new(options.fast_open_queue),
             backlog: backlog.max(1),
             unanswered: List::new(),
             answered: List::new(),
@@ -250,9 +260,9 @@ impl Stack {
         if self.listeners.get(id).is_none() || matches!(option, SocketOption::V6Only(_)) {
             return false;
         }
-        self.listeners.slots[id.index() as usize]
-            .options
-            .apply(option);
+        let listener = &mut self.listeners.slots[id.index() as usize];
+        listener.options.apply(option);
+        listener.pending.set_limit(listener.options.fast_open_queue);
         true
     }
 
@@ -347,6 +357,7 @@ impl Stack {
         &mut self,
         now: Instant,
         header: &TcpHeader,
+        payload: Payload<'_>,
         packet: &Packet<'_>,
         host: &mut H,
     ) -> bool {
@@ -357,7 +368,8 @@ impl Stack {
             self.counters.syn_dropped += 1;
             return true;
         };
-        self.open_passive(now, header, at, endpoints, packet.link, host)
+        let way = (endpoints, packet.link);
+        self.open_passive(now, header, payload, at, way, host)
     }
 
     /// Between whom a connection would be that a packet opens; `None` if there is no way back.
@@ -381,9 +393,9 @@ impl Stack {
         &mut self,
         now: Instant,
         header: &TcpHeader,
+        payload: Payload<'_>,
         at: u32,
-        endpoints: Endpoints,
-        link: Link,
+        (endpoints, link): (Endpoints, Link),
         host: &mut H,
     ) -> bool {
         if header.src_port == 0 {
@@ -408,16 +420,20 @@ impl Stack {
         let iss = self.initial_sequence(now, local, remote);
         let mut tcp = Connection::accept(now, &config, iss, header);
         tcp.set_receive_limit(u64::from(options.receive_window));
+        let verdict = self.judge_fast_open(now, at, header, (local, remote));
+        let early = fast_open::prepare(&mut tcp, verdict);
         let new = NewConnection {
             endpoints,
             owner: Owner::Listener,
             user: DETACHED,
             irs: header.seq,
             listener: at,
-            marking: Marking::new(options.traffic_class, options.hop_limit),
+            marking: Marking::of(&options),
             tcp,
         };
-        if let Some(index) = self.insert_embryonic(at, new) {
+        if early {
+            self.open_early(now, at, new, payload, host);
+        } else if let Some(index) = self.insert_embryonic(at, new) {
             self.touch(index);
         }
         true

@@ -7,6 +7,7 @@ use sidecore_wire::{SeqNumber, TcpFlags, TcpHeader, WindowScale};
 
 use crate::config::{Config, LossDetection, Settings};
 use crate::congestion::{Controller, Window};
+use crate::fast_open::FastOpen;
 use crate::flags::Flags;
 use crate::flight::Flight;
 use crate::prr::Prr;
@@ -205,6 +206,8 @@ pub(crate) struct Cold {
     pub(crate) peer_mss: u16,
     pub(crate) announced_mss: u16,
     pub(crate) counters: Counters,
+    /// Of connections that were opened so.
+    pub(crate) fast_open: Option<Box<FastOpen>>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
@@ -217,6 +220,7 @@ pub(crate) struct Counters {
     pub(crate) challenge_acks: u32,
     pub(crate) tail_probes: u32,
     pub(crate) undos: u32,
+    pub(crate) bytes_retransmitted: u64,
 }
 
 const _: () = assert!(core::mem::offset_of!(Connection, cold) <= 208);
@@ -466,6 +470,7 @@ impl Cold {
             peer_mss: config.default_peer_mss,
             announced_mss,
             counters: Counters::default(),
+            fast_open: None,
         }
     }
 }

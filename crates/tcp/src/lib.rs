@@ -48,9 +48,9 @@
 //!
 //! RFC 9293, with RFC 5961 (blind attacks), 7323 (window scale, timestamps, PAWS), 2018 and 2883 (SACK), 8985 (RACK-TLP),
 //! 6675 (SACK by count), 6582 (NewReno), 9937 (PRR), 3042 (limited transmit), 6298 (RTO), 3522, 3708, 4015 and 5682
-//! (spurious retransmissions), 5681, 6928, 3465, 9406 and 9438 (congestion control), 5482 (user timeout), 6191 (TIME-WAIT), 5927 (ICMP).
+//! (spurious retransmissions), 5681, 6928, 3465, 9406 and 9438 (congestion control), 5482 (user timeout), 6191 (TIME-WAIT), 5927 (ICMP), 7413 (Fast Open).
 //!
-//! It does not: urgent data as such (RFC 6093: it is data), ECN, data on a SYN, pacing. `docs/loss-recovery.md` says more about loss.
+//! It does not: urgent data as such (RFC 6093: it is data), ECN, data on a SYN without Fast Open, pacing. `docs/loss-recovery.md` says more about loss.
 //!
 //! # What is where
 //!
@@ -66,6 +66,7 @@ mod config;
 mod congestion;
 mod connection;
 mod edges;
+mod fast_open;
 mod flags;
 mod flight;
 mod icmp;
@@ -94,6 +95,7 @@ mod window;
 
 pub use config::{Algorithm, Config, Keepalive, LossDetection};
 pub use connection::Connection;
+pub use fast_open::FastOpenResult;
 pub use isn::{initial_sequence_number, timestamp_offset};
 pub use range_pool::{MAX_RANGES_PER_LIST, RangePool};
 pub use recovery_info::{RecoveryInfo, RecoveryState};

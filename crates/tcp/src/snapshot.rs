@@ -108,6 +108,7 @@ impl Connection {
                 out_of_order: RangeList::new(),
                 sacked: RangeList::new(),
                 flight: Flight::new(),
+                fast_open: self.cold.fast_open.clone(),
                 ..self.cold
             },
             ..*self

@@ -69,6 +69,7 @@ impl Connection {
         self.cold.counters.timeouts = self.cold.counters.timeouts.wrapping_add(1);
         self.cold.counters.retransmissions = self.cold.counters.retransmissions.wrapping_add(1);
         self.back_off();
+        self.fast_open_gives_up();
         self.retransmit_at = Instant::NEVER;
         self.flags.set(Flags::SYN_DUE);
         None

@@ -6,6 +6,7 @@ mod accept_queue;
 mod adversary;
 mod arp;
 mod close;
+mod fast_open;
 mod handshake;
 mod icmp;
 mod ip;

@@ -106,7 +106,7 @@ impl Connection {
         if let Some(segment) = self.poll_rare(now, ranges) {
             return Some(segment);
         }
-        if self.flags.any(Flags::UNSYNCHRONIZED) {
+        if self.flags.any(Flags::UNSYNCHRONIZED) && !self.may_send_early() {
             return None;
         }
         let retransmission = if self.flags.any(Flags::LOST_LEFT) {
@@ -152,7 +152,7 @@ impl Connection {
 
     #[inline(never)]
     fn wants_transmit_data(&self) -> bool {
-        if self.flags.any(Flags::UNSYNCHRONIZED) {
+        if self.flags.any(Flags::UNSYNCHRONIZED) && !self.may_send_early() {
             return false;
         }
         if self.flags.any(Flags::LOST_LEFT)
@@ -310,7 +310,8 @@ impl Connection {
         if LOSSY {
             self.note_sent_while_lossy((sequence_end - start) as u32);
         }
-        if !LOSSY || !self.flags.any(Flags::LOSSY) {
+        // Before the handshake's end its own round trip is measured.
+        if !LOSSY || !self.flags.any(Flags::LOSSY.or(Flags::UNSYNCHRONIZED)) {
             self.rtt_start(now, sequence_end);
         }
         // RFC 6298 rule 5.1.
@@ -424,6 +425,7 @@ impl Connection {
                     sack_permitted: false,
                     timestamps,
                     sack: SackBlocks::new(),
+                    fast_open: None,
                 },
             },
             payload,

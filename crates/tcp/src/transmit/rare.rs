@@ -28,7 +28,7 @@ impl Connection {
         if self.flags.any(Flags::FIN_WAIT_2_DUE) {
             self.arm_fin_wait_2(now);
         }
-        if self.flags.any(Flags::SYN_DUE) {
+        if self.flags.any(Flags::SYN_DUE) && !self.syn_is_held() {
             self.flags.clear(Flags::SYN_DUE);
             return Some(self.syn(now));
         }
@@ -80,9 +80,13 @@ impl Connection {
         if answers {
             flags |= TcpFlags::ACK;
         }
-        let header = TcpHeader {
+        let mut header = TcpHeader {
             seq: self.snd_base.sub(1),
-            ack: if answers { self.rcv_base } else { SeqNumber(0) },
+            ack: if answers {
+                self.rcv_seq(self.rcv_nxt)
+            } else {
+                SeqNumber(0)
+            },
             flags,
             window: self.select_syn_window(),
             options: TcpOptions {
@@ -98,11 +102,13 @@ impl Connection {
             self.rtt_started = now;
             self.cold.unanswered_since = now;
         }
+        let len = self.fast_open_on_syn(&mut header.options);
         self.retransmit_at = now.after_micros(self.rto_us);
         self.flags.clear(Flags::ACK_NOW);
+        self.last_ack_sent = self.rcv_nxt;
         TxSegment {
             header,
-            payload: 0..0,
+            payload: 0..len,
             segment_size: self.mss,
             retransmission: self.cold.attempts > 0,
         }
