@@ -343,13 +343,19 @@ impl Stack {
         {
             return;
         }
-        if let Some(at) = self.listeners.ports.find(packet.dst, header.dst_port)
+        let listener = self.listeners.ports.find(packet.dst, header.dst_port);
+        if let Some(at) = listener
             && let Some(endpoints) = self.endpoints_of(header, packet)
             && self.cookie_returns(now, header, payload, at, endpoints, host)
         {
             return;
         }
         self.counters.tcp_to_nowhere += 1;
+        // RFC 9293 section 3.10.7.2: what comes to a listener with none of RST, ACK and SYN: "Drop the segment and return."
+        let any = others | TcpFlags::SYN;
+        if listener.is_some() && !header.flags.intersects(any) {
+            return;
+        }
         if let Some(reset) = reset_for(header, payload.len) {
             let reset = Control::reset(packet.link, packet.dst, packet.src, &reset);
             self.counters.tcp_resets_out += u64::from(self.push_control(reset));

@@ -11,6 +11,7 @@
 //! | `adversary` | two stacks on a network that does what bytes say |
 //! | `pair` | [`Pair`]: two nodes, two links, one clock, bounded steps |
 //! | `packet`, `packet6` | frames made by hand, and frames taken apart |
+//! | `script` | [`script::run`]: scripts in packetdrill's language
 //! | `sockets` | [`sockets::Sockets`]: sockets with Linux's numbers and errors over one stack, IP packets in and out |
 
 #![forbid(unsafe_code)]
@@ -24,6 +25,7 @@ pub mod packet;
 pub mod packet6;
 mod pair;
 mod rng;
+pub mod script;
 pub mod sockets;
 
 use proptest::test_runner::{Config as ProptestConfig, RngSeed};

@@ -353,7 +353,8 @@ impl Connection {
         }
         if end == self.send_limit {
             self.flags.clear(Flags::CORKED.or(Flags::FLUSH));
-            if !self.flags.any(Flags::MORE) && plan.len > 0 {
+            // A FIN alone pushes nothing that was not pushed before.
+            if plan.len > 0 && !self.flags.any(Flags::MORE) {
                 flags |= TcpFlags::PSH;
             }
             if self.flags.any(Flags::FIN_QUEUED) {

@@ -315,6 +315,12 @@ impl Sockets {
         }
     }
 
+    /// Whether a descriptor is one of a TCP socket.
+    pub fn is_stream(&self, fd: Fd) -> bool {
+        let user = self.user(fd).ok();
+        user.is_some_and(|user| matches!(self.table.sockets[user as usize], Some(Socket::Tcp(_))))
+    }
+
     /// The connection of a socket, in any state that the stack still knows.
     pub fn connection(&self, fd: Fd) -> Option<&Connection> {
         let user = self.user(fd).ok()?;
