@@ -62,9 +62,7 @@ impl World {
         to: Option<SocketAddr>,
     ) -> Result<usize, Errno> {
         match to {
-            Some(to) if flags & MSG_FASTOPEN != 0 => {
-                self.sockets().send_to(socket, bytes, flags, Some(to))
-            }
+            Some(to) if flags & MSG_FASTOPEN != 0 => self.sockets().send_opening(socket, bytes, to),
             _ => self.sockets().send(socket, bytes, flags),
         }
     }
@@ -166,24 +164,28 @@ impl Drill {
         if !blocks {
             return self.with(|world| world.send(socket, &bytes, flags, to));
         }
-        let (mut taken, mut opens) = (0, to);
+        let (mut taken, mut opens, mut opened) = (0, to, true);
         self.once_or_wait(true, move |world| {
-            // The first call of a Fast Open opens; those that follow add to what it took.
-            let rest = flags
-                & if taken > 0 || opens.is_none() {
-                    !MSG_FASTOPEN
-                } else {
-                    !0
-                };
-            match world.send(socket, &bytes[taken..], rest, opens) {
+            if !opened && world.sockets().is_connecting(socket) {
+                return None;
+            }
+            // The first call of a Fast Open opens; those that follow add to what it took, and the last waits for the handshake's end.
+            let more = match opens.take() {
+                Some(to) => world.send(socket, &bytes, flags, Some(to)),
+                None if taken == bytes.len() && taken > 0 => {
+                    world.sockets().outcome(socket).map(|()| 0)
+                }
+                None => world.send(socket, &bytes[taken..], flags & !MSG_FASTOPEN, None),
+            };
+            match more {
                 Ok(more) => taken += more,
                 Err(Errno::EINPROGRESS) => {}
                 Err(Errno::EAGAIN) => return None,
-                Err(_) if taken > 0 => return Some(Ok(taken)),
+                Err(_) if taken > 0 && opened => return Some(Ok(taken)),
                 Err(error) => return Some(Err(error)),
             }
-            opens = None;
-            (taken == bytes.len()).then_some(Ok(taken))
+            opened = !world.sockets().is_connecting(socket);
+            (opened && taken == bytes.len()).then_some(Ok(taken))
         })
     }
 

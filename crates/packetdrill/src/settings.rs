@@ -9,7 +9,7 @@ use std::str::FromStr;
 
 use sidecore_stack::StackConfig;
 use sidecore_tcp::{Algorithm, Config};
-use sidecore_testkit::sockets::SocketsConfig;
+use sidecore_testkit::sockets::{FastOpenPolicy, Sockets, SocketsConfig};
 use sidecore_wire::WindowScale;
 
 /// What packetdrill's own suite sets before each script, as far as it means something here.
@@ -35,6 +35,9 @@ const ADDRESSES: [&str; 4] = [
     "fd3d:0a0b:17d6::1/48",
 ];
 const GATEWAYS: [&str; 2] = ["192.168.255.254", "fd3d:0a0b:17d6:ffff::fe"];
+
+/// Early connections of a listener that does not say how many, where all have some.
+const FAST_OPEN_QUEUE: u32 = 16;
 
 /// Bytes of receive buffer: what Linux advertises first, 64 KiB.
 const RECEIVE_BUFFER: usize = 65536;
@@ -78,6 +81,17 @@ fn number(text: &str) -> Option<u64> {
         Some(hex) => u64::from_str_radix(hex, 16).ok(),
         None => text.parse().ok(),
     }
+}
+
+/// A key as `tcp_fastopen_key` has it: four numbers of 32 bits, which are stored with their lowest byte first.
+fn key(text: &str) -> Option<[u8; 16]> {
+    let mut key = [0; 16];
+    let mut words = text.split('-');
+    for place in key.chunks_exact_mut(4) {
+        let word = u32::from_str_radix(words.next()?, 16).ok()?;
+        place.copy_from_slice(&word.to_le_bytes());
+    }
+    Some(key)
 }
 
 impl Settings {
@@ -148,6 +162,24 @@ impl Settings {
             min_rto_above_srtt: true,
             syn_retries: retries.try_into().unwrap_or(u8::MAX),
             ..Config::default()
+        }
+    }
+
+    /// What sockets that exist are told, too: it is for connections that begin from now on.
+    pub(crate) fn tell(&self, sockets: &mut Sockets) {
+        sockets.set_defaults(self.tcp());
+        let bits = self.number("tcp_fastopen", 0).unwrap_or(1);
+        sockets.set_fast_open(FastOpenPolicy {
+            client: bits & 1 != 0,
+            server: bits & 2 != 0,
+            queue: if bits & 0x400 != 0 {
+                FAST_OPEN_QUEUE
+            } else {
+                0
+            },
+        });
+        if let Some(key) = self.word("tcp_fastopen_key", 0).and_then(key) {
+            sockets.set_fast_open_key(key);
         }
     }
 

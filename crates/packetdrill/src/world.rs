@@ -43,8 +43,11 @@ impl World {
     /// The sockets.
     pub(crate) fn sockets(&mut self) -> &mut Sockets {
         let (settings, now) = (&self.settings, self.now);
-        self.sockets
-            .get_or_insert_with(|| Sockets::new(&settings.sockets(), now))
+        self.sockets.get_or_insert_with(|| {
+            let mut sockets = Sockets::new(&settings.sockets(), now);
+            settings.tell(&mut sockets);
+            sockets
+        })
     }
 
     /// The socket that a descriptor stands for.
@@ -59,9 +62,8 @@ impl World {
     /// A sysctl was set: new sockets are made so.
     pub(crate) fn set(&mut self, name: &str, value: &str) {
         self.settings.set(name, value);
-        let config = self.settings.tcp();
         if let Some(sockets) = &mut self.sockets {
-            sockets.set_defaults(config);
+            self.settings.tell(sockets);
         }
     }
 

@@ -90,8 +90,26 @@ impl Connection {
         })
     }
 
+    /// SYN-SENT, and the SYN waits for data that it may take along.
+    pub fn awaits_syn_data(&self) -> bool {
+        self.syn_is_held()
+    }
+
+    /// Payload bytes that the SYN may carry; 0: it waits for none.
+    pub fn syn_data_room(&self) -> u16 {
+        let fast = self.cold.fast_open.as_deref();
+        fast.map_or(0, |fast| fast.room)
+    }
+
+    /// The SYN waits for data no longer: it goes with its cookie alone.
+    pub fn release_syn(&mut self) {
+        if let Some(fast) = self.cold.fast_open.as_deref_mut() {
+            fast.hold = false;
+        }
+    }
+
     /// Data went with the SYN and was taken: for `TCP_INFO`.
-    pub(crate) fn syn_data_acked(&self) -> bool {
+    pub fn syn_data_acked(&self) -> bool {
         let fast = self.cold.fast_open.as_deref();
         fast.is_some_and(|fast| fast.open || fast.acked > 0)
     }

@@ -230,6 +230,22 @@ impl Stack {
         }
     }
 
+    /// A connection's SYN waits for data no longer. False if the id is stale.
+    pub fn release_syn(&mut self, id: ConnId) -> bool {
+        let Some(index) = self.connections.resolve(id) else {
+            return false;
+        };
+        self.connections[index].tcp.release_syn();
+        self.touch(index);
+        true
+    }
+
+    /// The key of the cookies that are given out, in place of one from the seed: for servers that share an address. With a long
+    /// [`fast_open_key_lifetime`](crate::StackConfig::fast_open_key_lifetime) they all make the same.
+    pub fn set_fast_open_key(&mut self, key: [u8; 16]) {
+        self.fast_open = Cookies::new(key, self.config.fast_open_key_lifetime);
+    }
+
     /// How many servers are remembered for Fast Open.
     pub fn fast_open_servers(&self) -> usize {
         self.fast_open_cache.len()

@@ -8,6 +8,7 @@ const LEN: usize = 248;
 const TIMESTAMPS: u8 = 1;
 const SACK: u8 = 2;
 const WSCALE: u8 = 4;
+const SYN_DATA: u8 = 32;
 /// What Linux says while there is no slow start threshold.
 const NO_THRESHOLD: u32 = 0x7fff_ffff;
 
@@ -32,7 +33,7 @@ pub(super) const fn state(state: State) -> u8 {
 pub(super) fn bytes(
     info: &Info,
     recovery: &RecoveryInfo,
-    announced_mss: u16,
+    (announced_mss, syn_data): (u16, bool),
     now: Instant,
 ) -> Vec<u8> {
     let mss = u32::from(info.effective_mss).max(1);
@@ -50,6 +51,7 @@ pub(super) fn bytes(
         (info.timestamps, TIMESTAMPS),
         (info.sack, SACK),
         (scaled, WSCALE),
+        (syn_data, SYN_DATA),
     ];
     out[5] = used
         .iter()

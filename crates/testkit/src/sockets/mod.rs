@@ -12,12 +12,13 @@
 //! | `host` | the stack's host: sockets and what they are told |
 //! | `stream` | bytes of a connection |
 //! | `link` | Ethernet, ARP and neighbour discovery, taken away |
-//! | `tcp`, `udp` | calls |
+//! | `tcp`, `udp`, `fast_open` | calls |
 //! | `options`, `values`, `info` | `setsockopt`, `getsockopt`, `struct tcp_info` |
 //! | `poll` | readiness, `ioctl` |
 //! | `number`, `errno` | Linux's numbers |
 
 mod errno;
+mod fast_open;
 mod host;
 mod info;
 mod link;
@@ -37,6 +38,7 @@ use sidecore_stack::{FrameMeta, RxChecksum, SinkCaps, Stack, StackConfig, User};
 use sidecore_tcp::{Connection, Instant};
 
 pub use errno::Errno;
+pub use fast_open::FastOpenPolicy;
 use host::{Role, Socket, Table, Tcp, Udp};
 use number::{AF_INET, AF_INET6, SOCK_CLOEXEC, SOCK_DGRAM, SOCK_NONBLOCK, SOCK_STREAM};
 use values::Values;
@@ -98,6 +100,7 @@ pub struct Sockets {
     send_buffer: usize,
     tso_max: u32,
     tso_min_segments: u32,
+    fast_open: FastOpenPolicy,
 }
 
 impl Sockets {
@@ -126,6 +129,7 @@ impl Sockets {
             send_buffer: config.send_buffer,
             tso_max: config.tso_max,
             tso_min_segments: config.tso_min_segments,
+            fast_open: FastOpenPolicy::default(),
         };
         sockets.turn();
         sockets

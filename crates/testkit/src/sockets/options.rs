@@ -126,6 +126,9 @@ impl Sockets {
             tcp::KEEPIDLE => *idle = seconds(within(value, 1, 32767)?),
             tcp::KEEPINTVL => *interval = seconds(within(value, 1, 32767)?),
             tcp::KEEPCNT => *probes = within(value, 1, 127)? as u8,
+            tcp::FASTOPEN | tcp::FASTOPEN_CONNECT => {
+                return self.set_fast_open_option(fd, name, int(value)?);
+            }
             tcp::MAXSEG => values.mss = Some(within(value, 88, 32767)? as u16),
             tcp::NODELAY => values.no_delay = Some(int(value)? != 0),
             tcp::CORK => values.cork = int(value)? != 0,
@@ -242,7 +245,7 @@ impl Sockets {
             return Ok(info::bytes(
                 &tcp.info(),
                 &recovery,
-                tcp.announced_mss(),
+                (tcp.announced_mss(), tcp.syn_data_acked()),
                 now,
             ));
         }

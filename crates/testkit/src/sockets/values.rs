@@ -30,6 +30,10 @@ pub(super) struct Values {
     pub(super) user_timeout: Option<Duration>,
     pub(super) congestion: Option<Algorithm>,
     pub(super) mss: Option<u16>,
+    /// TCP_FASTOPEN of a listener.
+    pub(super) fast_open_queue: Option<u32>,
+    /// TCP_FASTOPEN_CONNECT.
+    pub(super) fast_open: bool,
 }
 
 impl Default for Values {
@@ -54,6 +58,8 @@ impl Default for Values {
             user_timeout: None,
             congestion: None,
             mss: None,
+            fast_open_queue: None,
+            fast_open: false,
         }
     }
 }
@@ -77,6 +83,8 @@ impl Values {
             mss: self.mss,
             receive_window: self.receive_buffer.try_into().unwrap_or(u32::MAX),
             v6_only: self.v6_only,
+            fast_open_queue: self.fast_open_queue.unwrap_or(0),
+            fast_open: self.fast_open,
             ..SocketOptions::default()
         }
     }
