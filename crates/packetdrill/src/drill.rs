@@ -18,6 +18,8 @@ use crate::world::{Waiter, World};
 const START: Instant = Instant::from_secs(1_000);
 /// What a look at the clock costs, as packetdrill spins on it: virtual time would stand still otherwise.
 const LOOK: Duration = Duration::from_micros(1);
+/// How long the other thread is given, in real time, to take the result of a call that blocked.
+const SETTLE: Duration = Duration::from_millis(5);
 /// How long a packet is waited for that does not come, and a call that nothing makes ready.
 const PATIENCE: Duration = Duration::from_secs(300);
 
@@ -175,7 +177,15 @@ impl Drill {
             let next = world.next().unwrap_or(until).clamp(world.now, until);
             world = self.sleep(world, next);
         }
+        let settles = world
+            .waiter
+            .as_ref()
+            .is_some_and(|waiter| waiter.done.is_some());
         self.wake(world);
+        if settles {
+            // The other thread has something to tell packetdrill, which it can while this one sleeps.
+            std::thread::sleep(SETTLE);
+        }
     }
 
     /// packetdrill's clock.

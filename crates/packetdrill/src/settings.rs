@@ -177,6 +177,7 @@ impl Settings {
             } else {
                 0
             },
+            caution: self.number("tcp_fastopen_blackhole_timeout_sec", 0) != Some(0),
         });
         if let Some(key) = self.word("tcp_fastopen_key", 0).and_then(key) {
             sockets.set_fast_open_key(key);

@@ -42,6 +42,8 @@ pub(super) type Destination = (IpAddr, IpAddr);
 pub(crate) struct Cache {
     entries: HashMap<Destination, Entry>,
     limit: usize,
+    /// Destinations are spared where data on a SYN got lost.
+    pub(super) cautious: bool,
 }
 
 impl Cache {
@@ -49,6 +51,7 @@ impl Cache {
         Self {
             entries: HashMap::new(),
             limit,
+            cautious: true,
         }
     }
 
@@ -63,7 +66,7 @@ impl Cache {
         };
         entry.used = now;
         let spared = SPARED * (1 << u32::from(entry.losses));
-        if entry.losses > 1 && now < entry.lost_at + spared {
+        if self.cautious && entry.losses > 1 && now < entry.lost_at + spared {
             return Advice::Off;
         }
         match entry.cookie {
@@ -87,8 +90,9 @@ impl Cache {
         }
         if result.cookie.is_some() {
             entry.cookie = result.cookie;
-            entry.mss = result.mss;
         }
+        // The newest, also where it comes without a new cookie.
+        entry.mss = result.mss;
     }
 
     /// The connection came to nothing, or nothing was ever received on it: something on the way may dislike what it began with.

@@ -246,6 +246,11 @@ impl Stack {
         self.fast_open = Cookies::new(key, self.config.fast_open_key_lifetime);
     }
 
+    /// Whether active opens do without Fast Open where it seems to get lost (RFC 7413 section 4.1.3.1); they do by default.
+    pub fn set_fast_open_caution(&mut self, on: bool) {
+        self.fast_open_cache.cautious = on;
+    }
+
     /// How many servers are remembered for Fast Open.
     pub fn fast_open_servers(&self) -> usize {
         self.fast_open_cache.len()

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 
 use sidecore_stack::{ConnId, SocketOption, User};
 
-use super::host::Role;
+use super::host::{Role, Socket};
 use super::number::tcp;
 use super::{Errno, Fd, Sockets};
 
@@ -17,6 +17,8 @@ pub struct FastOpenPolicy {
     pub server: bool,
     /// Connections that a listener may have open before their handshake is complete, if it does not say; 0: none.
     pub queue: u32,
+    /// Active opens do without where it seems to get lost.
+    pub caution: bool,
 }
 
 impl Default for FastOpenPolicy {
@@ -26,6 +28,7 @@ impl Default for FastOpenPolicy {
             client: true,
             server: true,
             queue: 0,
+            caution: true,
         }
     }
 }
@@ -34,6 +37,7 @@ impl Sockets {
     /// Who may use Fast Open from now on.
     pub fn set_fast_open(&mut self, policy: FastOpenPolicy) {
         self.fast_open = policy;
+        self.stack.set_fast_open_caution(policy.caution);
     }
 
     /// The key of the cookies that listeners give out.
@@ -48,6 +52,7 @@ impl Sockets {
         if server { asked.unwrap_or(queue) } else { 0 }
     }
 
+    /// TCP_FASTOPEN, TCP_FASTOPEN_CONNECT, and TCP_SYNCNT, which says how long such an attempt lasts.
     pub(super) fn set_fast_open_option(
         &mut self,
         fd: Fd,
@@ -56,6 +61,14 @@ impl Sockets {
     ) -> Result<(), Errno> {
         let client = self.fast_open.client;
         let (user, socket) = self.tcp(fd)?;
+        if name == tcp::SYNCNT {
+            let retries = u8::try_from(value).ok().filter(|retries| *retries > 0);
+            let retries = retries.ok_or(Errno::EINVAL)?;
+            socket.values.syn_retries = Some(retries);
+            let conn = socket.conn();
+            self.tell(conn, SocketOption::SynRetries(Some(retries)));
+            return Ok(());
+        }
         if name == tcp::FASTOPEN_CONNECT {
             if !client {
                 return Err(Errno::EOPNOTSUPP);
@@ -75,6 +88,17 @@ impl Sockets {
             self.stack.set_listener_option(id, option);
         }
         Ok(())
+    }
+
+    /// Notes which sockets have had data on their SYN: they may be asked when their connection is gone.
+    pub(super) fn note_syn_data(&mut self) {
+        for socket in self.table.sockets.iter_mut().flatten() {
+            if let Socket::Tcp(tcp) = socket
+                && let Some(conn) = tcp.conn().and_then(|conn| self.stack.connection(conn))
+            {
+                tcp.syn_data |= conn.syn_data_acked();
+            }
+        }
     }
 
     /// Whether a connection's SYN waits for data.
@@ -100,8 +124,8 @@ impl Sockets {
     /// `sendto` with MSG_FASTOPEN: opens, with the bytes on the SYN as far as it may carry them. How many were taken.
     ///
     /// # Errors
-    /// EOPNOTSUPP, EINPROGRESS (there is no cookie for the server, or no byte: nothing was taken), EALREADY, EISCONN; those of
-    /// [`connect`](Self::connect).
+    /// EOPNOTSUPP, EINPROGRESS (there is no cookie for the server, or no byte: nothing was taken), EALREADY, EISCONN (listens); those of
+    /// [`connect`](Self::connect) and [`send`](Self::send).
     pub fn send_opening(&mut self, fd: Fd, bytes: &[u8], to: SocketAddr) -> Result<usize, Errno> {
         if !self.fast_open.client {
             return Err(Errno::EOPNOTSUPP);
@@ -116,7 +140,9 @@ impl Sockets {
             }
             Role::Connecting(_) if tcp.in_progress => return Err(Errno::EALREADY),
             Role::Connecting(_) => {}
-            Role::Connected(_) | Role::Listening { .. } => return Err(Errno::EISCONN),
+            // As any other, after the handshake.
+            Role::Connected(_) => return self.send(fd, bytes, 0),
+            Role::Listening { .. } => return Err(Errno::EISCONN),
         }
         match self.of(user).role {
             Role::Connecting(conn) => self.send_with_syn(fd, conn, bytes),

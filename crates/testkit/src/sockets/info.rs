@@ -8,7 +8,7 @@ const LEN: usize = 248;
 const TIMESTAMPS: u8 = 1;
 const SACK: u8 = 2;
 const WSCALE: u8 = 4;
-const SYN_DATA: u8 = 32;
+pub(super) const SYN_DATA: u8 = 32;
 /// What Linux says while there is no slow start threshold.
 const NO_THRESHOLD: u32 = 0x7fff_ffff;
 

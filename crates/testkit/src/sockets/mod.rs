@@ -218,6 +218,7 @@ impl Sockets {
                 }
             }
             if loopback.is_empty() && !answered && !self.stack.has_work() {
+                self.note_syn_data();
                 return;
             }
         }

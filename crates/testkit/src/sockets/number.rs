@@ -54,6 +54,7 @@ pub mod tcp {
     pub const KEEPIDLE: i32 = 4;
     pub const KEEPINTVL: i32 = 5;
     pub const KEEPCNT: i32 = 6;
+    pub const SYNCNT: i32 = 7;
     pub const INFO: i32 = 11;
     pub const QUICKACK: i32 = 12;
     pub const CONGESTION: i32 = 13;

@@ -114,6 +114,15 @@ impl Sockets {
         Ok(())
     }
 
+    fn tell_listener_mss(&mut self, fd: Fd) -> Result<(), Errno> {
+        let (_, tcp) = self.tcp(fd)?;
+        if let (&Role::Listening { id, .. }, Some(mss)) = (&tcp.role, tcp.values.mss) {
+            self.stack
+                .set_listener_option(id, SocketOption::MaxSegment(mss));
+        }
+        Ok(())
+    }
+
     fn set_tcp_option(&mut self, fd: Fd, name: i32, value: &[u8]) -> Result<(), Errno> {
         let conn = self.tcp(fd).map_err(|_| Errno::ENOPROTOOPT)?.1.conn();
         let values = self.values(fd)?;
@@ -126,7 +135,7 @@ impl Sockets {
             tcp::KEEPIDLE => *idle = seconds(within(value, 1, 32767)?),
             tcp::KEEPINTVL => *interval = seconds(within(value, 1, 32767)?),
             tcp::KEEPCNT => *probes = within(value, 1, 127)? as u8,
-            tcp::FASTOPEN | tcp::FASTOPEN_CONNECT => {
+            tcp::FASTOPEN | tcp::FASTOPEN_CONNECT | tcp::SYNCNT => {
                 return self.set_fast_open_option(fd, name, int(value)?);
             }
             tcp::MAXSEG => values.mss = Some(within(value, 88, 32767)? as u16),
@@ -143,6 +152,7 @@ impl Sockets {
         let (cork, timeout) = (values.cork, values.user_timeout);
         let on = int(value).unwrap_or(0) != 0;
         match name {
+            tcp::MAXSEG => self.tell_listener_mss(fd)?,
             tcp::NODELAY => self.tell(conn, SocketOption::NoDelay(on)),
             tcp::CORK => self.tell(conn, SocketOption::Cork(cork)),
             tcp::QUICKACK => self.tell(conn, SocketOption::QuickAck(on)),
@@ -256,6 +266,7 @@ impl Sockets {
         };
         let mut bytes = vec![0; 248];
         bytes[0] = info::state(state);
+        bytes[5] = if tcp.syn_data { info::SYN_DATA } else { 0 };
         Ok(bytes)
     }
 }

@@ -30,6 +30,7 @@ pub(super) struct Values {
     pub(super) user_timeout: Option<Duration>,
     pub(super) congestion: Option<Algorithm>,
     pub(super) mss: Option<u16>,
+    pub(super) syn_retries: Option<u8>,
     /// TCP_FASTOPEN of a listener.
     pub(super) fast_open_queue: Option<u32>,
     /// TCP_FASTOPEN_CONNECT.
@@ -58,6 +59,7 @@ impl Default for Values {
             user_timeout: None,
             congestion: None,
             mss: None,
+            syn_retries: None,
             fast_open_queue: None,
             fast_open: false,
         }
@@ -81,6 +83,7 @@ impl Values {
             user_timeout: self.user_timeout,
             congestion: self.congestion,
             mss: self.mss,
+            syn_retries: self.syn_retries,
             receive_window: self.receive_buffer.try_into().unwrap_or(u32::MAX),
             v6_only: self.v6_only,
             fast_open_queue: self.fast_open_queue.unwrap_or(0),
