@@ -4,6 +4,7 @@ pub mod common;
 pub mod connections;
 pub mod demo;
 pub mod echo;
+pub mod flood;
 pub mod idle;
 pub mod rpc;
 pub mod transfer;
@@ -35,6 +36,7 @@ pub const ALL: &[Experiment] = &[
     rpc::EXPERIMENT,
     transfer::EXPERIMENT,
     connections::EXPERIMENT,
+    flood::EXPERIMENT,
     idle::EXPERIMENT,
     wake::EXPERIMENT,
 ];

@@ -8,7 +8,7 @@ use std::net::IpAddr;
 use std::str::FromStr;
 
 use sidecore_stack::StackConfig;
-use sidecore_tcp::{Algorithm, Config};
+use sidecore_tcp::{Algorithm, Config, Ecn};
 use sidecore_testkit::sockets::{FastOpenPolicy, Sockets, SocketsConfig};
 use sidecore_wire::WindowScale;
 
@@ -156,9 +156,15 @@ impl Settings {
             sack: self.is_on("tcp_sack"),
             congestion: match self.word("tcp_congestion_control", 0) {
                 Some("reno") => Algorithm::NewReno,
+                Some("dctcp") => Algorithm::Dctcp,
                 _ => Algorithm::Cubic,
             },
             window_scale: Some(self.window_scale()),
+            ecn: match self.number("tcp_ecn", 0) {
+                Some(0) => Ecn::Off,
+                Some(2) => Ecn::Accept,
+                _ => Ecn::Request,
+            },
             min_rto_above_srtt: true,
             syn_retries: retries.try_into().unwrap_or(u8::MAX),
             ..Config::default()

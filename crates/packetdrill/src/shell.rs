@@ -28,7 +28,11 @@ fn words(line: &str) -> Vec<String> {
 
 /// Does what a command means here.
 pub(crate) fn run(world: &mut World, command: &str) {
-    for line in command.replace("\\\n", " ").split(['\n', ';']) {
+    for line in command
+        .replace("\\\n", " ")
+        .replace("||", ";")
+        .split(['\n', ';'])
+    {
         let words = words(line);
         let Some(program) = words.first().and_then(|word| word.rsplit('/').next()) else {
             continue;
@@ -40,6 +44,7 @@ pub(crate) fn run(world: &mut World, command: &str) {
                     world.set(name, value);
                 }
             }
+            "ip" if words.get(1).is_some_and(|word| word == "tcp_metrics") => world.forget(),
             "ethtool" if words.windows(2).any(|pair| pair == ["tso", "off"]) => {
                 world.set("tso_max", "0");
             }

@@ -67,6 +67,13 @@ impl World {
         }
     }
 
+    /// What the stack remembers of servers is forgotten.
+    pub(crate) fn forget(&mut self) {
+        if let Some(sockets) = &mut self.sockets {
+            sockets.forget_fast_open();
+        }
+    }
+
     /// When something is due next.
     pub(crate) fn next(&self) -> Option<Instant> {
         let stack = self.sockets.as_ref().and_then(Sockets::next_timeout);

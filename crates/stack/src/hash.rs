@@ -84,6 +84,9 @@ pub(crate) struct Keys {
     pub(crate) flow: FlowHasher,
     pub(crate) neighbors: FlowHasher,
     pub(crate) ports: FlowHasher,
+    /// For the DHCP client.
+    pub(crate) dhcp: [u64; 2],
+    pub(crate) challenges: FlowHasher,
     /// For [`sidecore_tcp::initial_sequence_number`] and [`sidecore_tcp::timestamp_offset`].
     pub(crate) sequence: [u8; 16],
     /// For Fast Open's cookies.
@@ -116,6 +119,8 @@ impl Keys {
             flow: FlowHasher::new(key(b"flow")),
             neighbors: FlowHasher::new(key(b"neighbors")),
             ports: FlowHasher::new(key(b"ports")),
+            dhcp: key(b"dhcp"),
+            challenges: FlowHasher::new(key(b"challenges")),
             sequence: bytes(b"sequence"),
             fast_open: bytes(b"fast open"),
             cookie_base: bytes(b"cookie base"),

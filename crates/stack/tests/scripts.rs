@@ -60,6 +60,67 @@ fn names_its_rule(path: &Path) -> Result<(), Failed> {
     .into())
 }
 
+/// A script with its last expectation changed, or with a segment more that is answered: it must fail.
+fn spoilt(text: &str) -> String {
+    let lines: Vec<_> = text.lines().collect();
+    let found = (0..lines.len())
+        .rev()
+        .find_map(|at| Some((at, spoilt_line(lines[at])?)));
+    let mut lines: Vec<String> = lines.iter().map(ToString::to_string).collect();
+    match found {
+        Some((at, line)) => lines[at] = line,
+        None => lines.insert(lines.len() - 1, "+0 < 9 > 9 . 1:1(0) ack 5 win 5".into()),
+    }
+    lines.join("\n")
+}
+
+/// A line that expects something else; `None` if it expects nothing that is easily changed.
+fn spoilt_line(line: &str) -> Option<String> {
+    let outbound = line.contains(" > ") && !line.contains(" < ");
+    if line.starts_with("//") || line.contains("socket(") || line.contains("accept(") {
+        return None;
+    }
+    if line.contains("assert ") {
+        return other_number(line, " == ", 7_777_777)
+            .or_else(|| other_number(line, " <= ", 0))
+            .or_else(|| other_number(line, " >= ", 1 << 40));
+    }
+    if !outbound {
+        return other_number(line, ") = ", 77);
+    }
+    let other = |old: &str, new: &str| line.contains(old).then(|| line.replacen(old, new, 1));
+    other_number(line, " ack ", 77)
+        .or_else(|| other(" R ", " RP "))
+        .or_else(|| other(" S ", " SP "))
+        .or_else(|| other(" SEW ", " S "))
+        .or_else(|| other_number(line, " id ", 77))
+        .or_else(|| other_number(line, "udp (", 77))
+        .or_else(|| other("port_unreachable", "failed_policy"))
+}
+
+/// The last number behind a mark is another.
+fn other_number(line: &str, mark: &str, other: u64) -> Option<String> {
+    let start = line.rfind(mark)? + mark.len();
+    let digits = line[start..].bytes().take_while(u8::is_ascii_digit).count();
+    let number: u64 = line[start..start + digits].parse().ok()?;
+    let other = if number == other { other + 1 } else { other };
+    Some(format!(
+        "{}{other}{}",
+        &line[..start],
+        &line[start + digits..]
+    ))
+}
+
+fn can_fail(path: &Path) -> Result<(), String> {
+    let text = spoilt(&fs::read_to_string(path).map_err(|error| error.to_string())?);
+    let include = |file: &str| fs::read_to_string(root().join(file)).ok();
+    let file = path.display().to_string();
+    match script::run(&file, &text, &include) {
+        Ok(()) => Err(format!("{file}: passes though spoilt:\n{text}")),
+        Err(_) => Ok(()),
+    }
+}
+
 fn main() {
     let arguments = Arguments::from_args();
     let all = scripts();
@@ -68,6 +129,17 @@ fn main() {
         Trial::test(name, move || run(&path))
     });
     let mut tests: Vec<_> = tests.collect();
+    let spoilt = all.clone();
+    tests.push(Trial::test("every_script_can_fail", move || {
+        let passing: Vec<_> = spoilt
+            .iter()
+            .filter_map(|path| can_fail(path).err())
+            .collect();
+        match passing.is_empty() {
+            true => Ok(()),
+            false => Err(passing.join("\n").into()),
+        }
+    }));
     tests.push(Trial::test("every_script_names_its_rule", move || {
         all.iter().try_for_each(|path| names_its_rule(path))
     }));

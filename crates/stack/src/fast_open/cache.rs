@@ -60,6 +60,10 @@ impl Cache {
         self.entries.len()
     }
 
+    pub(super) fn clear(&mut self) {
+        self.entries.clear();
+    }
+
     pub(super) fn advise(&mut self, now: Instant, to: &Destination) -> Advice {
         let Some(entry) = self.entries.get_mut(to) else {
             return Advice::Ask;

@@ -251,6 +251,11 @@ impl Stack {
         self.fast_open_cache.cautious = on;
     }
 
+    /// Forgets what is known of servers.
+    pub fn forget_fast_open(&mut self) {
+        self.fast_open_cache.clear();
+    }
+
     /// How many servers are remembered for Fast Open.
     pub fn fast_open_servers(&self) -> usize {
         self.fast_open_cache.len()

@@ -280,7 +280,7 @@ impl Stack {
     fn ephemeral_port6(&mut self, now: Instant, ip: Ipv6Addr, remote: SocketAddrV6) -> Option<u16> {
         let mut ports = core::mem::replace(
             &mut self.ephemeral,
-            crate::ports::EphemeralPorts::new(1..=1, self.keys.ports),
+            crate::ports::EphemeralPorts::none(self.keys.ports),
         );
         let mut choose = |reuse: bool| {
             ports.choose6(ip, remote, |port| {

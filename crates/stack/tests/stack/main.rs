@@ -5,7 +5,10 @@
 mod accept_queue;
 mod adversary;
 mod arp;
+mod attacks;
 mod close;
+mod dhcp;
+mod ecn;
 mod fast_open;
 mod handshake;
 mod icmp;
@@ -13,6 +16,7 @@ mod ip;
 mod limits;
 mod loopback;
 mod options;
+mod path_mtu;
 mod random;
 mod raw;
 mod rfc9293;

@@ -4,7 +4,7 @@ use sidecore_wire::TcpHeader;
 
 use super::{Arrival, Step};
 use crate::Connection;
-use crate::congestion::{Ack, CongestionControl, Controller};
+use crate::congestion::{Ack, CongestionControl, Controller, Window};
 use crate::connection::NO_OFFSET;
 use crate::flags::Flags;
 use crate::flight::Tick;
@@ -47,10 +47,15 @@ impl Connection {
             let rtt = sent.map_or(0, |sent| Tick::at(now).since(sent).max(1));
             self.grow_window(now, acked, rtt as u32);
         }
+        self.path_on_ack(now);
     }
 
     /// The congestion window was used up, and is acknowledged.
     pub(crate) fn grow_window(&mut self, now: Instant, acked: u32, rtt_us: u32) {
+        let Window { cwnd, ssthresh } = self.window;
+        if cwnd < ssthresh && cwnd / 2 >= self.cold.window_used {
+            return;
+        }
         let mss = u32::from(self.mss);
         let ack = Ack {
             now,
@@ -71,7 +76,9 @@ impl Connection {
         let mss = u32::from(self.mss);
         match self.cold.controller {
             _ if self.phase == Phase::Loss => mss,
-            Controller::NewReno(_) => mss * u32::from(self.cold.settings.abc_segments),
+            Controller::NewReno(_) | Controller::Dctcp(_) => {
+                mss * u32::from(self.cold.settings.abc_segments)
+            }
             Controller::Cubic(_) => u32::MAX,
         }
     }
@@ -126,14 +133,17 @@ impl Connection {
             };
         let bare_duplicate = acked == 0 && bare && arrival.header.options.sack.is_empty();
         self.tail_probe_on_ack(arrival.now, ack as u64, &delivery, bare_duplicate);
+        let echo = self.ecn_on_ack(arrival.now, arrival.header, acked);
         let recovery_ack = RecoveryAck {
             now: arrival.now,
             acked,
             duplicate,
+            echo,
             delivery,
         };
         self.recovery_on_ack(&recovery_ack, ranges);
         self.leave_persist(arrival.now);
+        self.path_on_ack(arrival.now);
         Step::Continue(())
     }
 

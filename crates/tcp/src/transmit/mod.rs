@@ -116,6 +116,10 @@ impl Connection {
         };
         let mut segment = match retransmission {
             Some(segment) => segment,
+            // CWR is to be on one segment only.
+            None if self.flags.any(Flags::CWR_DUE) => {
+                self.poll_ordinary::<true>(now, &TxLimits::default(), ranges)?
+            }
             None => self.poll_ordinary::<true>(now, tx, ranges)?,
         };
         if self.flags.any(Flags::SACK_DUE) {
@@ -301,7 +305,7 @@ impl Connection {
         if end == self.send_limit || len > mss {
             flags |= TcpFlags::PSH;
         }
-        if plan.room < mss || self.flags.any(Flags::UNUSUAL) {
+        if plan.room < mss.max(self.room_unused()) || self.flags.any(Flags::UNUSUAL) {
             flags = self.unusual_data(plan, end);
         }
         let sequence_end = end + u64::from(flags.contains(TcpFlags::FIN));
@@ -320,7 +324,19 @@ impl Connection {
         } else {
             self.postpone_probe(now);
         }
-        self.segment(now, flags, start..end, false)
+        let mut segment = self.segment(now, flags, start..end, false);
+        if !LOSSY || len > 0 {
+            segment.ecn = self.ecn_marks.data();
+        }
+        segment
+    }
+
+    /// In slow start, a window that is half used counts as used: "pipeACK >= (1/2)*cwnd" (RFC 7661 section 4.3; so does Linux). Otherwise
+    /// no room for a segment may be left.
+    #[inline]
+    fn room_unused(&self) -> u32 {
+        let Window { cwnd, ssthresh } = self.window;
+        if cwnd < ssthresh { cwnd / 2 } else { 0 }
     }
 
     /// `len` bytes of new data, whatever the congestion window says.
@@ -334,11 +350,25 @@ impl Connection {
         self.new_data::<true>(now, Plan { len, room }, ranges)
     }
 
+    /// `len` bytes of new data, for which the congestion window has room.
+    pub(crate) fn send_larger(
+        &mut self,
+        now: Instant,
+        len: u32,
+        ranges: &mut RangePool,
+    ) -> TxSegment {
+        let used = self.in_flight().saturating_add(len);
+        let room = self.window.cwnd.saturating_sub(used);
+        self.new_data::<true>(now, Plan { len, room }, ranges)
+    }
+
     /// What [`Flags::UNUSUAL`] asks for when data up to `end` goes out. Returns the segment's flags.
     #[inline(never)]
     fn unusual_data(&mut self, plan: Plan, end: u64) -> TcpFlags {
         let mss = u32::from(self.mss);
-        self.flags.assign(Flags::CWND_LIMITED, plan.room < mss);
+        let limited = plan.room < mss.max(self.room_unused());
+        self.flags.assign(Flags::CWND_LIMITED, limited);
+        self.cold.window_used = self.window.cwnd.saturating_sub(plan.room);
         if self.flags.any(Flags::PROBING) {
             // The persist timer has done its work; the retransmission timer starts.
             self.flags.clear(Flags::PROBING);
@@ -350,6 +380,10 @@ impl Connection {
         let mut flags = TcpFlags::ACK;
         if plan.len > mss {
             flags |= TcpFlags::PSH;
+        }
+        if self.flags.any(Flags::CWR_DUE) && plan.len > 0 {
+            self.flags.clear(Flags::CWR_DUE);
+            flags |= TcpFlags::CWR;
         }
         if end == self.send_limit {
             self.flags.clear(Flags::CORKED.or(Flags::FLUSH));
@@ -417,7 +451,7 @@ impl Connection {
                 dst_port: 0,
                 seq: self.snd_seq(payload.start),
                 ack: self.rcv_seq(self.rcv_nxt),
-                flags,
+                flags: flags | self.ecn_marks.echo(),
                 window,
                 urgent: 0,
                 options: TcpOptions {
@@ -431,6 +465,7 @@ impl Connection {
             },
             payload,
             segment_size: self.mss,
+            ecn: self.ecn_marks.others(),
             retransmission,
         }
     }

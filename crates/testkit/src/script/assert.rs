@@ -83,7 +83,7 @@ pub(super) fn run(
         // Behind a comma stands what to say.
         let condition = condition.split(',').next().unwrap_or_default();
         for comparison in condition.split(" and ") {
-            compare(comparison.trim(), &value)?;
+            compare(comparison.trim(), value)?;
         }
     }
     Ok(())

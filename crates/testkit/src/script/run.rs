@@ -106,14 +106,12 @@ impl Runner {
 
     /// Fails if something left before then that nobody expected.
     fn nothing_else(&mut self, place: &Place, before: u64) -> Result<(), Failure> {
-        let early = |packet: &SentPacket| packet.at < Self::at(before);
-        match self.sent.pop_front_if(|packet| early(packet)) {
-            Some(packet) => {
-                let text = self.describe(&packet);
-                Err(Failure::new(place, format!("not expected: {text}")))
-            }
-            None => Ok(()),
-        }
+        let early = |packet: &&SentPacket| packet.at < Self::at(before);
+        let Some(packet) = self.sent.front().filter(early).cloned() else {
+            return Ok(());
+        };
+        let text = self.describe(&packet);
+        Err(Failure::new(place, format!("not expected: {text}")))
     }
 
     fn event(&mut self, event: &Event) -> Result<(), Failure> {

@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 use std::time::Duration;
 
-use sidecore_stack::StackConfig;
+use sidecore_stack::{StackConfig, SynCookies};
 use sidecore_tcp::{Algorithm, LossDetection};
 use sidecore_wire::WindowScale;
 
@@ -111,6 +111,14 @@ impl Settings {
             "mtu" => sockets.stack.mtu = number(value)?,
             "max_connections" => sockets.stack.max_connections = number(value)?,
             "syn_backlog" => sockets.stack.syn_backlog_total = number(value)?,
+            "syn_cookies" => {
+                sockets.stack.syn_cookies = match value {
+                    "off" => SynCookies::Off,
+                    "on_overflow" => SynCookies::OnOverflow,
+                    "always" => SynCookies::Always,
+                    _ => return None,
+                };
+            }
             "icmp_error_burst" => sockets.stack.icmp_error_rate.burst = number(value)?,
             "icmp_error_rate" => sockets.stack.icmp_error_rate.per_second = number(value)?,
             _ => return self.set_tcp(name, value),

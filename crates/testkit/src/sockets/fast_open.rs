@@ -1,4 +1,4 @@
-//! TCP Fast Open as Linux has it for programs: MSG_FASTOPEN, TCP_FASTOPEN, TCP_FASTOPEN_CONNECT.
+//! TCP Fast Open as Linux has it for programs: MSG_FASTOPEN, TCP_FASTOPEN and TCP_FASTOPEN_CONNECT.
 
 use std::net::SocketAddr;
 
@@ -45,6 +45,11 @@ impl Sockets {
         self.stack.set_fast_open_key(key);
     }
 
+    /// What is known of servers is forgotten.
+    pub fn forget_fast_open(&mut self) {
+        self.stack.forget_fast_open();
+    }
+
     /// How many early connections a socket gets when it listens.
     pub(super) fn fast_open_queue(&mut self, user: User) -> u32 {
         let FastOpenPolicy { server, queue, .. } = self.fast_open;
@@ -52,7 +57,7 @@ impl Sockets {
         if server { asked.unwrap_or(queue) } else { 0 }
     }
 
-    /// TCP_FASTOPEN, TCP_FASTOPEN_CONNECT, and TCP_SYNCNT, which says how long such an attempt lasts.
+    /// TCP_FASTOPEN and TCP_FASTOPEN_CONNECT.
     pub(super) fn set_fast_open_option(
         &mut self,
         fd: Fd,
@@ -61,14 +66,6 @@ impl Sockets {
     ) -> Result<(), Errno> {
         let client = self.fast_open.client;
         let (user, socket) = self.tcp(fd)?;
-        if name == tcp::SYNCNT {
-            let retries = u8::try_from(value).ok().filter(|retries| *retries > 0);
-            let retries = retries.ok_or(Errno::EINVAL)?;
-            socket.values.syn_retries = Some(retries);
-            let conn = socket.conn();
-            self.tell(conn, SocketOption::SynRetries(Some(retries)));
-            return Ok(());
-        }
         if name == tcp::FASTOPEN_CONNECT {
             if !client {
                 return Err(Errno::EOPNOTSUPP);

@@ -13,7 +13,7 @@
 //! | `stream` | bytes of a connection |
 //! | `link` | Ethernet, ARP and neighbour discovery, taken away |
 //! | `tcp`, `udp`, `fast_open` | calls |
-//! | `options`, `values`, `info` | `setsockopt`, `getsockopt`, `struct tcp_info` |
+//! | `options`, `tuning`, `values`, `info` | `setsockopt`, `getsockopt`, `struct tcp_info` |
 //! | `poll` | readiness, `ioctl` |
 //! | `number`, `errno` | Linux's numbers |
 
@@ -27,6 +27,7 @@ mod options;
 mod poll;
 mod stream;
 mod tcp;
+mod tuning;
 mod udp;
 mod values;
 
@@ -230,9 +231,17 @@ impl Sockets {
     fn super_segment(&self) -> u32 {
         let size = |tcp: &sidecore_tcp::Info| {
             let mss = u32::from(tcp.effective_mss).max(1);
-            let rate = u64::from(tcp.cwnd) * 2_000 / u64::from(tcp.srtt_us.max(1));
+            // What is left of a window after a pause.
+            let silence = self.now.duration_since(tcp.last_received).as_micros();
+            let idle = tcp.in_flight == 0 && silence > tcp.rto_us.into();
+            let cwnd = if idle {
+                tcp.cwnd.min(10 * mss)
+            } else {
+                tcp.cwnd
+            };
+            let rate = u64::from(cwnd) * 2_000 / u64::from(tcp.srtt_us.max(1));
             let segments = u32::try_from(rate).unwrap_or(u32::MAX) / mss;
-            let half = (tcp.cwnd / mss / 2).max(1);
+            let half = (cwnd / mss / 2).max(1);
             segments.max(self.tso_min_segments).min(half) * mss
         };
         let sending = self.stack.connections().filter(|c| c.tcp.bytes_unsent > 0);

@@ -1,5 +1,6 @@
 //! What was set with `setsockopt` and the like.
 
+use std::num::NonZeroU8;
 use std::time::Duration;
 
 use sidecore_stack::SocketOptions;
@@ -35,6 +36,10 @@ pub(super) struct Values {
     pub(super) fast_open_queue: Option<u32>,
     /// TCP_FASTOPEN_CONNECT.
     pub(super) fast_open: bool,
+    pub(super) fin_wait_2: Option<Duration>,
+    pub(super) defer_accept: Option<Duration>,
+    pub(super) traffic_class: u8,
+    pub(super) hop_limit: Option<NonZeroU8>,
 }
 
 impl Default for Values {
@@ -62,6 +67,10 @@ impl Default for Values {
             syn_retries: None,
             fast_open_queue: None,
             fast_open: false,
+            fin_wait_2: None,
+            defer_accept: None,
+            traffic_class: 0,
+            hop_limit: None,
         }
     }
 }
@@ -82,13 +91,17 @@ impl Values {
             keepalive: self.keep_alive.then_some(self.keepalive),
             user_timeout: self.user_timeout,
             congestion: self.congestion,
+            ecn: None,
             mss: self.mss,
             syn_retries: self.syn_retries,
             receive_window: self.receive_buffer.try_into().unwrap_or(u32::MAX),
             v6_only: self.v6_only,
             fast_open_queue: self.fast_open_queue.unwrap_or(0),
             fast_open: self.fast_open,
-            ..SocketOptions::default()
+            fin_wait_2: self.fin_wait_2,
+            defer_accept: self.defer_accept,
+            traffic_class: self.traffic_class,
+            hop_limit: self.hop_limit,
         }
     }
 }
