@@ -4,17 +4,21 @@
 //! and functions may be, where `unsafe` may stand, which crate may depend on which, and what must not
 //! be left lying about. Each finding is one line, `path:line: what: mend`.
 //!
+//! `cargo xtask packetdrill` runs packetdrill's own scripts against the stack; docs/packetdrill.md tells how to get them.
+//!
 //! Exit codes: 0 nothing found, 1 something found or the tree could not be read, 2 wrong usage.
 
 #![forbid(unsafe_code)]
 
+mod packetdrill;
 mod tidy;
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-const USAGE: &str = "usage: cargo xtask tidy [--root DIR]";
+const USAGE: &str = "usage: cargo xtask tidy [--root DIR]
+       cargo xtask packetdrill --bin PROGRAM --gtests DIR [--only PART] [--markdown FILE]";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -22,15 +26,21 @@ fn main() -> ExitCode {
     match arguments[..] {
         ["tidy"] => tidy(&workspace_root()),
         ["tidy", "--root", root] => tidy(Path::new(root)),
+        ["packetdrill", ref words @ ..] => match packetdrill::Request::of(words) {
+            Some(request) => packetdrill::run(&workspace_root(), &request),
+            None => wrong_usage(),
+        },
         ["help" | "--help" | "-h"] => {
             println!("{USAGE}");
             ExitCode::SUCCESS
         }
-        _ => {
-            eprintln!("{USAGE}");
-            ExitCode::from(2)
-        }
+        _ => wrong_usage(),
     }
+}
+
+fn wrong_usage() -> ExitCode {
+    eprintln!("{USAGE}");
+    ExitCode::from(2)
 }
 
 fn tidy(root: &Path) -> ExitCode {

@@ -71,7 +71,10 @@ impl Connection {
         let unsent = self.send_limit.saturating_sub(self.snd_nxt);
         if unsent > 0 {
             if self.snd_nxt == self.snd_una {
-                self.restart_after_idle(now);
+                // "before beginning transmission": not while the peer's window is closed.
+                if self.snd_wnd > 0 {
+                    self.restart_after_idle(now);
+                }
                 self.run_at = now;
             }
             match self.sendable_of::<LOSSY>(unsent, tx.max_segments_bytes) {

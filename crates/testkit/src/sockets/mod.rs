@@ -231,14 +231,9 @@ impl Sockets {
     fn super_segment(&self) -> u32 {
         let size = |tcp: &sidecore_tcp::Info| {
             let mss = u32::from(tcp.effective_mss).max(1);
-            // What is left of a window after a pause.
-            let silence = self.now.duration_since(tcp.last_received).as_micros();
-            let idle = tcp.in_flight == 0 && silence > tcp.rto_us.into();
-            let cwnd = if idle {
-                tcp.cwnd.min(10 * mss)
-            } else {
-                tcp.cwnd
-            };
+            // What may be left of a window after a pause.
+            let idle = tcp.in_flight == 0;
+            let cwnd = tcp.cwnd.min(if idle { 10 * mss } else { u32::MAX });
             let rate = u64::from(cwnd) * 2_000 / u64::from(tcp.srtt_us.max(1));
             let segments = u32::try_from(rate).unwrap_or(u32::MAX) / mss;
             let half = (cwnd / mss / 2).max(1);
