@@ -94,8 +94,8 @@ fn run_all(root: &Path, request: &Request) -> Result<(), String> {
             Some((_, Some(_))) => "**no**",
         };
         let cells = VARIANTS.map(told).join(" | ");
-        let permitted = list.get("permitted").and_then(|why| why.get(name.as_str()));
-        let why = permitted.and_then(Value::as_str).unwrap_or_default();
+        let note = |table: &str| list.get(table)?.get(name.as_str())?.as_str();
+        let why = note("permitted").or(note("open")).unwrap_or_default();
         let why = failure.map_or(String::new(), |line| format!("{line}. {why}"));
         let line = format!("| {name} | {cells} | {} |", why.replace('|', "/"));
         println!("{line}");

@@ -112,6 +112,17 @@ pub(crate) struct Delivery {
     pub(crate) fack: u32,
 }
 
+impl Delivery {
+    /// Nothing yet.
+    pub(crate) fn begin(echo: Option<u32>, fack: u32) -> Self {
+        Self {
+            echo,
+            fack,
+            ..Self::default()
+        }
+    }
+}
+
 impl Connection {
     /// Whether loss is found by time right now.
     #[inline]

@@ -99,11 +99,8 @@ impl Connection {
         }
         self.answered();
         self.forget_stale_rack();
-        let mut delivery = Delivery {
-            echo: arrival.header.options.timestamps.map(|ts| ts.echo),
-            fack: self.cold.rack.fack,
-            ..Delivery::default()
-        };
+        let echo = arrival.header.options.timestamps.map(|ts| ts.echo);
+        let mut delivery = Delivery::begin(echo, self.cold.rack.fack);
         self.update_scoreboard(arrival.now, arrival.header, ranges, &mut delivery);
         if ack < self.snd_una as i64 {
             // "If the ACK is a duplicate (SEG.ACK =< SND.UNA), it can be ignored"; its text cannot, nor its SACK blocks.

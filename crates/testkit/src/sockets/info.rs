@@ -29,6 +29,30 @@ pub(super) const fn state(state: State) -> u8 {
     }
 }
 
+/// tcpi_ca_state, tcpi_retransmits, tcpi_probes, tcpi_backoff.
+const fn trouble(recovery: &RecoveryInfo) -> [u8; 4] {
+    let state = match recovery.state {
+        RecoveryState::Open => 0,
+        RecoveryState::Disorder => 1,
+        RecoveryState::Recovery => 3,
+        RecoveryState::Loss => 4,
+    };
+    [state, recovery.backoff, recovery.probes, recovery.backoff]
+}
+
+/// tcpi_options.
+fn options(info: &Info, syn_data: bool) -> u8 {
+    let scaled = info.send_scale > 0 || info.receive_scale > 0;
+    let used = [
+        (info.timestamps, TIMESTAMPS),
+        (info.sack, SACK),
+        (scaled, WSCALE),
+        (syn_data, SYN_DATA),
+    ];
+    let used = used.iter().filter(|(used, _)| *used);
+    used.map(|(_, bit)| bit).sum()
+}
+
 /// The structure, as far as the connection knows what to write there.
 pub(super) fn bytes(
     info: &Info,
@@ -39,25 +63,8 @@ pub(super) fn bytes(
     let mss = u32::from(info.effective_mss).max(1);
     let mut out = vec![0; LEN];
     out[0] = state(info.state);
-    out[1] = match recovery.state {
-        RecoveryState::Open => 0,
-        RecoveryState::Disorder => 1,
-        RecoveryState::Recovery => 3,
-        RecoveryState::Loss => 4,
-    };
-    (out[2], out[3], out[4]) = (recovery.backoff, recovery.probes, recovery.backoff);
-    let scaled = info.send_scale > 0 || info.receive_scale > 0;
-    let used = [
-        (info.timestamps, TIMESTAMPS),
-        (info.sack, SACK),
-        (scaled, WSCALE),
-        (syn_data, SYN_DATA),
-    ];
-    out[5] = used
-        .iter()
-        .filter(|(used, _)| *used)
-        .map(|(_, bit)| bit)
-        .sum();
+    out[1..5].copy_from_slice(&trouble(recovery));
+    out[5] = options(info, syn_data);
     out[6] = info.send_scale | (info.receive_scale << 4);
     let threshold = match info.ssthresh {
         u32::MAX => NO_THRESHOLD,
