@@ -192,6 +192,8 @@ pub struct SocketOptions {
     pub congestion: Option<Algorithm>,
     /// Whether ECN is used.
     pub ecn: Option<Ecn>,
+    /// The largest rate of sending, in bytes a second, where the stack's is not less (SO_MAX_PACING_RATE).
+    pub max_pacing_rate: Option<u64>,
     /// The largest segment to announce and send, in bytes; what the MTU allows is the upper bound in any case.
     pub mss: Option<u16>,
     /// Bytes of receive buffer with which a connection begins: what its SYN advertises.
@@ -224,6 +226,7 @@ impl Default for SocketOptions {
             user_timeout: None,
             congestion: None,
             ecn: None,
+            max_pacing_rate: None,
             mss: None,
             receive_window: 65535,
             v6_only: false,
@@ -247,6 +250,7 @@ impl SocketOptions {
             SocketOption::UserTimeout(timeout) => self.user_timeout = timeout,
             SocketOption::Congestion(algorithm) => self.congestion = Some(algorithm),
             SocketOption::Ecn(ecn) => self.ecn = Some(ecn),
+            SocketOption::MaxPacingRate(rate) => self.max_pacing_rate = rate,
             SocketOption::MaxSegment(mss) => self.mss = Some(mss),
             SocketOption::V6Only(on) => self.v6_only = on,
             SocketOption::SynRetries(retries) => self.syn_retries = retries,
@@ -279,6 +283,8 @@ pub enum SocketOption {
     Congestion(Algorithm),
     /// Whether ECN is used. It can be chosen in [`SocketOptions`] only.
     Ecn(Ecn),
+    /// The largest rate of sending, in bytes a second; `None`: the default (SO_MAX_PACING_RATE). No larger than that in any case.
+    MaxPacingRate(Option<u64>),
     /// The largest segment to announce and send, in bytes; of a connection that exists, to send only, and never larger than before.
     MaxSegment(u16),
     /// How often a SYN or SYN-ACK is sent again; `None`: the default.

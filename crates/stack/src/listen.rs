@@ -19,6 +19,7 @@ use crate::marking::Marking;
 use crate::path_mtu::By;
 use crate::ports::{EphemeralPorts, PortTable};
 use crate::segment::Payload;
+use crate::socket::lesser;
 use crate::stack::Stack;
 use crate::{DETACHED, ListenerId, User};
 
@@ -513,6 +514,7 @@ impl Stack {
         config.user_timeout = options.user_timeout.or(config.user_timeout);
         config.congestion = options.congestion.unwrap_or(config.congestion);
         config.ecn = options.ecn.unwrap_or(config.ecn);
+        config.max_pacing_rate = lesser(options.max_pacing_rate, config.max_pacing_rate);
         config.syn_retries = options.syn_retries.unwrap_or(config.syn_retries);
         config.fin_wait_2_timeout = options.fin_wait_2.unwrap_or(config.fin_wait_2_timeout);
         config

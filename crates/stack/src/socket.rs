@@ -16,6 +16,11 @@ use crate::marking::Marking;
 use crate::stack::Stack;
 use crate::{ConnId, User};
 
+/// The lesser of two bounds, where there are any.
+pub(crate) fn lesser(one: Option<u64>, other: Option<u64>) -> Option<u64> {
+    one.into_iter().chain(other).min()
+}
+
 impl Stack {
     /// Opens a connection to `remote`; [`connected`](crate::Host::connected) or [`closed`](crate::Host::closed) follows.
     ///
@@ -284,6 +289,9 @@ impl Stack {
             }
             SocketOption::FinWait2(timeout) => {
                 tcp.set_fin_wait_2_timeout(timeout.unwrap_or(default.fin_wait_2_timeout));
+            }
+            SocketOption::MaxPacingRate(rate) => {
+                tcp.set_max_pacing_rate(lesser(rate, default.max_pacing_rate));
             }
             SocketOption::TrafficClass(class) => slot.marking.set_class(class),
             SocketOption::HopLimit(limit) => slot.marking.hop_limit = limit,

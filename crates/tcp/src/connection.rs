@@ -6,12 +6,13 @@ use serde::{Deserialize, Serialize};
 use sidecore_wire::{SeqNumber, TcpFlags, TcpHeader, WindowScale};
 
 use crate::challenge::Challenges;
-use crate::config::{Config, LossDetection, Settings};
+use crate::config::{Algorithm, Config, LossDetection, Settings};
 use crate::congestion::{Controller, Window};
 use crate::ecn::{EcnMarks, EcnState};
 use crate::fast_open::FastOpen;
 use crate::flags::Flags;
 use crate::flight::Flight;
+use crate::pacing::Pacing;
 use crate::path::Path;
 use crate::prr::Prr;
 use crate::rack::Rack;
@@ -146,6 +147,7 @@ pub(crate) struct Cold {
     /// When a partial segment that is held back by cork goes out; meaningful with Flags::CORKED.
     pub(crate) cork_at: Instant,
     pub(crate) controller: Controller,
+    pub(crate) pacing: Option<Box<Pacing>>,
     pub(crate) settings: Settings,
     pub(crate) autotune: Autotune,
 
@@ -226,11 +228,11 @@ pub(crate) struct Counters {
     pub(crate) challenge_acks: u32,
     pub(crate) tail_probes: u32,
     pub(crate) undos: u32,
-    pub(crate) bytes_retransmitted: u64,
     pub(crate) path_probes: u32,
     pub(crate) ce_received: u32,
     pub(crate) ece_received: u32,
     pub(crate) ecn_reductions: u32,
+    pub(crate) bytes_retransmitted: u64,
 }
 
 const _: () = assert!(core::mem::offset_of!(Connection, cold) <= 208);
@@ -285,6 +287,8 @@ impl Connection {
         flags.assign(Flags::SACK, config.sack);
         flags.assign(Flags::NO_DELAY, config.no_delay);
         flags.assign(Flags::RTO_MARGIN, config.min_rto_above_srtt);
+        let paced = config.pacing || config.congestion == Algorithm::Bbr;
+        flags.assign(Flags::PACED, paced || config.max_pacing_rate.is_some());
         let settings = Settings::new(config);
         let announced_mss = config.mss.max(MIN_MSS);
         let min_rto_us = micros(config.min_rto).max(1);
@@ -331,7 +335,7 @@ impl Connection {
             rtt_end: NO_OFFSET,
             rtt_started: now,
             last_received: now,
-            cold: Cold::new(now, config, settings, announced_mss),
+            cold: Cold::new(now, config, settings, announced_mss, iss.0),
         }
     }
 
@@ -425,6 +429,7 @@ impl Connection {
                 .or(Flags::ACKS_OWED)
                 .or(Flags::RETRANSMIT_NOW)
                 .or(Flags::CORKED)
+                .or(Flags::PACED)
                 .or(Flags::FIN_WAIT_2_DUE),
         );
         self.retransmit_at = Instant::NEVER;
@@ -446,10 +451,21 @@ impl Connection {
 }
 
 impl Cold {
-    fn new(now: Instant, config: &Config, settings: Settings, announced_mss: u16) -> Self {
+    fn new(
+        now: Instant,
+        config: &Config,
+        settings: Settings,
+        announced_mss: u16,
+        seed: u32,
+    ) -> Self {
         Self {
             cork_at: Instant::NEVER,
-            controller: Controller::new(config.congestion),
+            pacing: Pacing::new(
+                config.pacing,
+                config.congestion == Algorithm::Bbr,
+                config.max_pacing_rate,
+            ),
+            controller: Controller::new(config.congestion, now, seed),
             settings,
             autotune: Autotune::default(),
             out_of_order: RangeList::new(),

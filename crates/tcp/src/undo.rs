@@ -170,6 +170,9 @@ impl Connection {
             // What was taken for lost was late: it arrived out of order (RACK.reordering_seen of RFC 8985 section 5.3).
             self.cold.rack.reordering_seen = true;
         }
+        if self.cold.controller.is_model() {
+            return;
+        }
         let calm = self.outstanding().saturating_add(self.burst());
         self.window.ssthresh = self.window.ssthresh.max(undo.ssthresh);
         self.window.cwnd = self.window.cwnd.max(undo.cwnd.min(calm));

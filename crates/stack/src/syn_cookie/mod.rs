@@ -184,6 +184,21 @@ impl Stack {
         if !self.has_place(at, host) {
             return true;
         }
+        self.open_by_cookie(now, (header, mss), payload, (at, opening), endpoints, host);
+        true
+    }
+
+    /// Makes the connection of a good cookie that keeps a segment size, and hands it the segment that has brought it.
+    fn open_by_cookie<H: Host>(
+        &mut self,
+        now: Instant,
+        (header, mss): (&TcpHeader, u16),
+        payload: Payload<'_>,
+        (at, opening): (u32, Opening),
+        endpoints: Endpoints,
+        host: &mut H,
+    ) {
+        let cookie = header.ack.sub(1);
         let syn = as_it_was(header, mss, &opening.config);
         let tcp = Connection::accept_answered(now, &opening.config, cookie, &syn, opening.limit());
         let new = NewConnection {
@@ -196,7 +211,7 @@ impl Stack {
             tcp,
         };
         let Some(index) = self.insert_embryonic(at, new) else {
-            return true;
+            return;
         };
         self.segment_arrives(now, index, header, payload, host);
         if self.connections[index].owner == Owner::Listener {
@@ -207,7 +222,6 @@ impl Stack {
         } else {
             self.counters.syn_cookies_accepted += 1;
         }
-        true
     }
 }
 

@@ -16,6 +16,7 @@ mod ip;
 mod limits;
 mod loopback;
 mod options;
+mod pacing;
 mod path_mtu;
 mod random;
 mod raw;

@@ -258,7 +258,7 @@ fn transfers_over_a_bad_link_without_any_syn_queue() {
         jitter: Duration::from_millis(2),
         ..Link::default()
     };
-    let mut pair = Pair::new(configs, link, 4);
+    let mut pair = Pair::new(configs, link, 5);
     let (_, listener) = pair.nodes[B].listen(80, 4);
     let clients: Vec<_> = (0..20).map(|_| pair.connect_to(80)).collect();
     for client in &clients {

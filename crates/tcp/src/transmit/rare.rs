@@ -56,9 +56,9 @@ impl Connection {
         None
     }
 
-    /// `<SEQ=SND.NXT><ACK=RCV.NXT><CTL=RST,ACK>`; in SYN-RECEIVED SND.NXT is ISS + 1. With timestamps, if they were agreed on: they
-    /// "SHOULD be sent in an <RST> segment" (RFC 7323 section 3.2).
-    fn reset(&self, now: Instant) -> TxSegment {
+    /// `<SEQ=SND.NXT><ACK=RCV.NXT><CTL=RST,ACK>`; in SYN-RECEIVED SND.NXT is ISS + 1. With timestamps, if those are in use (RFC 7323
+    /// section 3.2: they "SHOULD be sent in an <RST> segment").
+    fn reset(&mut self, now: Instant) -> TxSegment {
         let header = TcpHeader {
             seq: self.snd_seq(self.snd_nxt),
             ack: self.rcv_seq(self.rcv_nxt),

@@ -32,9 +32,9 @@ pub struct Seg {
     sack_permitted: bool,
     push: Option<bool>,
     any_options: bool,
+    ecn: Option<u8>,
     urgent: Option<u16>,
     fast_open: Option<FastOpenCookie>,
-    ecn: Option<u8>,
 }
 
 /// A SYN.

@@ -102,6 +102,7 @@ impl Values {
             defer_accept: self.defer_accept,
             traffic_class: self.traffic_class,
             hop_limit: self.hop_limit,
+            max_pacing_rate: None,
         }
     }
 }
