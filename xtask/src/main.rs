@@ -5,6 +5,8 @@
 //! be left lying about. `cargo xtask conformance` holds the pages about RFCs to the tests that they name, and `cargo xtask mutate`
 //! the tests to the rules: it switches those off. Each finding is one line, `path:line: what: mend`.
 //!
+//! `cargo xtask packetdrill` runs packetdrill's own scripts against the stack; docs/packetdrill.md tells how to get them.
+//!
 //! Exit codes: 0 nothing found, 1 something found or the tree could not be read, 2 wrong usage.
 
 #![forbid(unsafe_code)]
@@ -13,6 +15,7 @@ mod conformance;
 mod finding;
 mod inventory;
 mod mutate;
+mod packetdrill;
 mod tidy;
 
 use std::io::{self, Write};
@@ -22,7 +25,8 @@ use std::process::ExitCode;
 use finding::Finding;
 
 const USAGE: &str =
-    "usage: cargo xtask tidy [--root DIR] | conformance [--root DIR] | mutate [--only LABEL]";
+    "usage: cargo xtask tidy [--root DIR] | conformance [--root DIR] | mutate [--only LABEL]
+       cargo xtask packetdrill --bin PROGRAM --gtests DIR [--only PART] [--markdown FILE]";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -34,15 +38,21 @@ fn main() -> ExitCode {
         ["conformance", "--root", root] => check("conformance", conformance::run(Path::new(root))),
         ["mutate"] => mutate(None),
         ["mutate", "--only", label] => mutate(Some(label)),
+        ["packetdrill", ref words @ ..] => match packetdrill::Request::of(words) {
+            Some(request) => packetdrill::run(&workspace_root(), &request),
+            None => wrong_usage(),
+        },
         ["help" | "--help" | "-h"] => {
             println!("{USAGE}");
             ExitCode::SUCCESS
         }
-        _ => {
-            eprintln!("{USAGE}");
-            ExitCode::from(2)
-        }
+        _ => wrong_usage(),
     }
+}
+
+fn wrong_usage() -> ExitCode {
+    eprintln!("{USAGE}");
+    ExitCode::from(2)
 }
 
 fn mutate(only: Option<&str>) -> ExitCode {

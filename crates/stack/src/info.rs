@@ -3,7 +3,7 @@
 use core::net::SocketAddr;
 use core::num::NonZeroU8;
 
-use sidecore_tcp::{Info, Instant};
+use sidecore_tcp::{Connection, Info, Instant, RecoveryInfo};
 
 use crate::connections::{Owner, Slot, flag};
 use crate::counters::Counters;
@@ -86,6 +86,11 @@ impl Stack {
                 (..) => self.config.mtu,
             },
         }
+    }
+
+    /// What is amiss on one of this stack's connections.
+    pub fn recovery_info(&self, tcp: &Connection) -> RecoveryInfo {
+        tcp.recovery_info(&self.ranges)
     }
 
     /// A connection's traffic class (the bits of DSCP) and hop limit (`None`: the stack's); `None` if the id is stale.

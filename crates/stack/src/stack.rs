@@ -108,6 +108,11 @@ impl Stack {
         &self.config
     }
 
+    /// Other defaults for connections that begin from now on; those that exist keep theirs.
+    pub fn set_tcp_defaults(&mut self, config: sidecore_tcp::Config) {
+        self.config.tcp = config;
+    }
+
     /// Whether something waits for [`transmit`](Self::transmit): to be asked before the caller sleeps.
     #[inline]
     pub fn has_work(&self) -> bool {

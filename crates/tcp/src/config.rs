@@ -100,6 +100,9 @@ pub struct Config {
     pub no_delay: bool,
     /// Lower bound of the retransmission timeout.
     pub min_rto: Duration,
+    /// `min_rto` bounds what is added to SRTT, not the sum: it is G of RFC 6298, as in Linux, and the timeout never less than
+    /// SRTT and `min_rto`.
+    pub min_rto_above_srtt: bool,
     /// Upper bound of the retransmission timeout (RFC 6298 rule 2.5: at least 60 s).
     pub max_rto: Duration,
     /// The retransmission timeout before the round-trip time is known (RFC 6298 rule 2.1).
@@ -151,6 +154,7 @@ impl Default for Config {
             delayed_ack: Duration::from_millis(40),
             no_delay: false,
             min_rto: Duration::from_millis(200),
+            min_rto_above_srtt: false,
             max_rto: Duration::from_secs(120),
             initial_rto: Duration::from_secs(1),
             syn_retries: 7,

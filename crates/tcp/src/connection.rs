@@ -193,6 +193,8 @@ pub(crate) struct Cold {
     pub(crate) duplicate_acks: u8,
     /// Retransmissions by timer, or zero-window probes, in a row.
     pub(crate) attempts: u8,
+    /// What was in flight when data was sent last with most of the congestion window used, in bytes.
+    pub(crate) window_used: u32,
     /// By how many bits the interval of zero-window probes is shifted.
     pub(crate) probe_backoff: u8,
     pub(crate) keepalive_probes: u8,
@@ -284,6 +286,7 @@ impl Connection {
         flags.assign(Flags::TIMESTAMPS, config.timestamps);
         flags.assign(Flags::SACK, config.sack);
         flags.assign(Flags::NO_DELAY, config.no_delay);
+        flags.assign(Flags::RTO_MARGIN, config.min_rto_above_srtt);
         let paced = config.pacing || config.congestion == Algorithm::Bbr;
         flags.assign(Flags::PACED, paced || config.max_pacing_rate.is_some());
         let settings = Settings::new(config);
@@ -491,6 +494,7 @@ impl Cold {
             path: Path::new(now, config, announced_mss),
             duplicate_acks: 0,
             attempts: 0,
+            window_used: u32::MAX,
             probe_backoff: 0,
             keepalive_probes: 0,
             soft_error: false,

@@ -41,7 +41,7 @@ pub(crate) struct FastOpen {
     room: u16,
     /// … and those that it carried.
     sent: u16,
-    /// Of these, what the SYN-ACK acknowledged.
+    /// Of these, what the SYN-ACK acknowledged; of a server, what it took.
     acked: u16,
 }
 
@@ -90,10 +90,28 @@ impl Connection {
         })
     }
 
-    /// Data went with the SYN and was taken: for `TCP_INFO`.
-    pub(crate) fn syn_data_acked(&self) -> bool {
+    /// SYN-SENT, and the SYN waits for data that it may take along.
+    pub fn awaits_syn_data(&self) -> bool {
+        self.syn_is_held()
+    }
+
+    /// Payload bytes that the SYN may carry; 0: it waits for none.
+    pub fn syn_data_room(&self) -> u16 {
         let fast = self.cold.fast_open.as_deref();
-        fast.is_some_and(|fast| fast.open || fast.acked > 0)
+        fast.map_or(0, |fast| fast.room)
+    }
+
+    /// The SYN waits for data no longer: it goes with its cookie alone.
+    pub fn release_syn(&mut self) {
+        if let Some(fast) = self.cold.fast_open.as_deref_mut() {
+            fast.hold = false;
+        }
+    }
+
+    /// Data went with the SYN and was taken: for `TCP_INFO`.
+    pub fn syn_data_acked(&self) -> bool {
+        let fast = self.cold.fast_open.as_deref();
+        fast.is_some_and(|fast| fast.acked > 0)
     }
 
     /// In SYN-RECEIVED, before the SYN-ACK is sent: it carries this cookie.
@@ -111,6 +129,7 @@ impl Connection {
         let fast = self.cold.fast_open.get_or_insert_default();
         fast.open = true;
         let len = u64::from(payload_len).min(self.rcv_limit);
+        fast.acked = len.try_into().unwrap_or(u16::MAX);
         self.rcv_nxt = len;
         self.rcv_adv = self.rcv_adv.max(len);
         let accept = (len > 0).then_some(RxRange {

@@ -114,6 +114,8 @@ impl Flags {
         .or(Self::MORE)
         .or(Self::CWR_DUE)
         .or(Self::FIN_QUEUED);
+    /// The lower bound of the retransmission timeout is one of what lies above SRTT.
+    pub(crate) const RTO_MARGIN: Self = Self(1 << 47);
     /// poll_transmit has to look at more than new data and ACKs.
     pub(crate) const SPECIAL: Self = Self::RARE_DUE
         .or(Self::UNSYNCHRONIZED)

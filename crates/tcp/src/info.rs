@@ -76,6 +76,11 @@ impl Connection {
         self.mss
     }
 
+    /// The MSS that the peer was told, in bytes.
+    pub fn announced_mss(&self) -> u16 {
+        self.cold.announced_mss
+    }
+
     /// Everything that is worth showing.
     // tidy: long function because it lists every field
     pub fn info(&self) -> Info {

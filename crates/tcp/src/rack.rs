@@ -55,7 +55,7 @@ pub(crate) struct Rack {
     /// RACK.end_seq, modulo 2^32: of the segment that was sent last, among those delivered. Meaningful with `any`.
     end: u32,
     /// RACK.fack, modulo 2^32: the highest offset delivered.
-    fack: u32,
+    pub(crate) fack: u32,
     /// RACK.dsack_round, modulo 2^32; over unless it lies ahead of SND.UNA and not beyond SND.NXT.
     dsack_round: u32,
     /// RACK.xmit_ts.
@@ -112,6 +112,19 @@ pub(crate) struct Delivery {
     pub(crate) echo: Option<u32>,
     /// When that was sent which was sent last of all that is delivered.
     pub(crate) newest: Option<Tick>,
+    /// RACK.fack before this ACK.
+    pub(crate) fack: u32,
+}
+
+impl Delivery {
+    /// Nothing yet.
+    pub(crate) fn begin(echo: Option<u32>, fack: u32) -> Self {
+        Self {
+            echo,
+            fack,
+            ..Self::default()
+        }
+    }
 }
 
 impl Connection {
@@ -202,7 +215,8 @@ impl Connection {
         delivery: &mut Delivery,
     ) {
         let mut rack = self.cold.rack;
-        let fack = rack.fack;
+        // What one ACK delivers may have come in any order: only what earlier ones delivered tells of reordering.
+        let fack = delivery.fack;
         let seen = Seen {
             now: Tick::at(now),
             min_rtt_us: self.min_rtt_us,

@@ -133,10 +133,13 @@ impl Connection {
 
     fn open_on_ack(&mut self, ack: &RecoveryAck, undone: bool, ranges: &mut RangePool) -> bool {
         if ack.acked > 0 {
+            // What was delivered before has let new data go already (RFC 3042): that again would be a burst.
+            let known = self.cold.reno_sacked.min(ack.acked);
+            let fresh = (ack.delivery.bytes as u32).min(ack.acked - known);
             self.cold.duplicate_acks = 0;
             self.cold.reno_sacked = 0;
             if self.flags.any(Flags::CWND_LIMITED) && !undone && !ack.echo {
-                self.grow_window(ack.now, ack.acked, ack.delivery.rtt_us);
+                self.grow_window(ack.now, fresh, ack.delivery.rtt_us);
             }
         }
         self.begin_if_lost(ack.now, &ack.delivery, ranges)

@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::Connection;
 use crate::connection::NO_OFFSET;
+use crate::flags::Flags;
 use crate::time::Instant;
 
 #[cfg(test)]
@@ -39,10 +40,10 @@ impl RttEstimator {
         self.srtt_x8 = self.srtt_x8 - self.srtt_x8 / 8 + rtt;
     }
 
-    /// "RTO <- SRTT + max (G, K*RTTVAR)" with K = 4 and G = 1 ms, in microseconds.
+    /// "RTO <- SRTT + max (G, K*RTTVAR)" with K = 4, in microseconds.
     #[inline]
-    pub(crate) fn rto_us(&self) -> u32 {
-        self.srtt_x8 / 8 + self.rttvar_x4.max(1_000)
+    pub(crate) fn rto_us(&self, granularity_us: u32) -> u32 {
+        (self.srtt_x8 / 8).saturating_add(self.rttvar_x4.max(granularity_us))
     }
 
     #[inline]
@@ -64,9 +65,20 @@ impl Connection {
     pub(crate) fn rtt_sample(&mut self, rtt_us: u32) {
         let rtt_us = rtt_us.max(1);
         self.rtt.sample(rtt_us);
-        // Rules 2.4 and 2.5: bounds.
-        self.rto_us = self.rtt.rto_us().max(self.min_rto_us).min(self.max_rto_us);
+        self.rto_us = self.base_rto_us();
         self.min_rtt_us = self.min_rtt_us.min(rtt_us);
+    }
+
+    /// The timeout as the round-trip times have it, with its bounds (rules 2.4 and 2.5); without backoff. G is 1 ms, or configured.
+    #[inline]
+    pub(crate) fn base_rto_us(&self) -> u32 {
+        let granularity_us = if self.flags.any(Flags::RTO_MARGIN) {
+            self.min_rto_us
+        } else {
+            1_000
+        };
+        let rto_us = self.rtt.rto_us(granularity_us);
+        rto_us.max(self.min_rto_us).min(self.max_rto_us)
     }
 
     /// Starts to time the data that ends at `end`, if nothing is being timed.

@@ -164,8 +164,11 @@ impl Connection {
         }
         if by_timer {
             // "RTO restoring": the backoff answered a loss that there was not.
-            self.rto_us = self.rtt.rto_us().max(self.min_rto_us).min(self.max_rto_us);
+            self.rto_us = self.base_rto_us();
             self.flags.clear(Flags::BACKED_OFF);
+        } else {
+            // What was taken for lost was late: it arrived out of order (RACK.reordering_seen of RFC 8985 section 5.3).
+            self.cold.rack.reordering_seen = true;
         }
         if self.cold.controller.is_model() {
             return;

@@ -256,9 +256,47 @@ fn an_orphan_answers_data_by_a_reset() {
     assert_eq!(outcome.closed, Some(CloseReason::Reset));
     assert_eq!(outcome.dropped, Some(DropReason::AfterClose));
     assert!(outcome.accept.is_none());
-    t.sends([rst_ack(1, 0)]);
+    t.sends([rst(1)]);
     assert_eq!(t.state(), State::Closed);
     t.sends([]);
+}
+
+#[test]
+fn the_reset_of_an_orphan_is_where_the_peer_is() {
+    // RFC 5961 section 3.2: a reset that is not exactly at RCV.NXT would be challenged; the FIN was lost.
+    let mut t = Script::established();
+    t.connection.close();
+    t.sends([fin(0).ack(0)]);
+    t.recv(data(0, 10).ack(0));
+    t.sends([rst(0)]);
+    assert_eq!(t.state(), State::Closed);
+}
+
+#[test]
+fn rfc_7323_3_2_a_reset_carries_timestamps() {
+    let config = Config {
+        timestamps: true,
+        ..plain()
+    };
+    let mut t = Script::established_with(&config, syn().timestamps(100, 0));
+    t.recv(data(0, 10).timestamps(200, 0));
+    t.poll_any();
+    let clock = t.now.as_millis() as u32;
+    t.connection.abort(t.now);
+    t.sends([rst_ack(0, 10).timestamps(clock, 200)]);
+}
+
+#[test]
+fn a_fin_alone_pushes_nothing() {
+    let mut t = Script::established();
+    t.connection.shutdown_send();
+    t.sends([fin(0).push(false)]);
+    t.fire();
+    t.sends([fin(0).push(false)]);
+    let mut t = Script::established();
+    t.write(10);
+    t.connection.shutdown_send();
+    t.sends([data(0, 10).fin().push(true)]);
 }
 
 #[test]

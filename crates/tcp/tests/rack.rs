@@ -82,6 +82,16 @@ fn rfc_8985_6_2_after_reordering_was_seen_three_sacked_segments_are_no_loss() {
 }
 
 #[test]
+fn rfc_8985_6_2_what_one_ack_delivers_is_no_reordering() {
+    let mut t = ten_of(10_000);
+    // The first segment is acknowledged, and by the same ACK what follows a gap.
+    t.recv(ack(1000).sack(&[(2000, 3000), (6000, 9000)]));
+    assert!(!t.connection.info().reordering_seen);
+    // So that three SACKed segments are enough.
+    t.sends([data(1000, 1000), data(3000, 1000), data(4000, 1000)]);
+}
+
+#[test]
 fn rfc_8985_6_2_dsack_widens_the_reordering_window() {
     let mut t = ten_of(10_000);
     t.recv(ack(0).sack(&[(1000, 2000)]));

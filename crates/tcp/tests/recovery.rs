@@ -465,3 +465,27 @@ fn data_behind_a_hole_measures_no_round_trip() {
     // What the handshake measured.
     assert_eq!(t.connection.info().srtt_us, 1);
 }
+
+#[test]
+fn what_limited_transmit_replaced_does_not_open_the_window_again() {
+    let config = Config {
+        sack: true,
+        ..plain()
+    };
+    for sack in [true, false] {
+        let offer = if sack { syn().sack_permitted() } else { syn() };
+        let mut t = Script::established_over(&config, offer, ms(100));
+        t.write(30_000);
+        t.poll_any();
+        t.pass(ms(100));
+        let window = t.connection.info().cwnd;
+        for end in [2000, 3000] {
+            let blocks: &[_] = &[(1000, end)];
+            t.recv(ack(0).sack(if sack { blocks } else { &[] }));
+            t.poll_any();
+        }
+        // It was only late: of the three segments, one is news.
+        t.recv(ack(3000));
+        assert_eq!(t.connection.info().cwnd, window + 1000, "SACK: {sack}");
+    }
+}

@@ -304,3 +304,28 @@ fn a_router_that_does_not_tell_its_mtu() {
     // The next plateau below 1040 (RFC 1191 section 7.1).
     assert_eq!(t.connection.effective_mss(), 1006 - 40);
 }
+
+#[test]
+fn rfc_6298_2_3_a_granularity_above_the_round_trip() {
+    for (above, expected) in [(false, 200), (true, 300)] {
+        let config = Config {
+            min_rto_above_srtt: above,
+            ..plain()
+        };
+        let mut t = Script::established_over(&config, syn(), ms(100));
+        // The same round trip time again and again: RTTVAR dwindles.
+        for sent in 1..=40 {
+            t.write(sent * 100);
+            t.poll_any();
+            t.pass(ms(100));
+            t.recv(ack(sent as i64 * 100));
+        }
+        t.write(5000);
+        t.poll_any();
+        let after = t.fire();
+        assert!(
+            after >= ms(expected) && after < ms(expected + 5),
+            "{after:?}"
+        );
+    }
+}

@@ -13,7 +13,7 @@ const ANY: &[&str] = &["*"];
 
 /// Who may use whom, by folder in `crates/`. Development dependencies are free: a test of the client
 /// may start an engine, the client may not.
-const ARROWS: [(&str, &[&str]); 16] = [
+const ARROWS: [(&str, &[&str]); 17] = [
     ("wire", &[]),
     ("tcp", &["wire"]),
     ("stack", &["tcp", "wire"]),
@@ -38,6 +38,7 @@ const ARROWS: [(&str, &[&str]); 16] = [
     ),
     ("cli", ANY),
     ("testkit", &["stack", "tcp", "wire"]),
+    ("packetdrill", &["testkit", "stack", "tcp", "wire"]),
     ("e2e", ANY),
 ];
 

@@ -7,9 +7,9 @@ use crate::Finding;
 
 /// The crates whose business it is to be unsafe inside and safe outside.
 const UNSAFE_CRATES: [&str; 4] = ["sys", "shm", "capi", "preload"];
-/// A crate whose drivers may have an unsafe file of their own, by this name.
-const DRIVER_CRATE: &str = "nic";
-const DRIVER_FILE: &str = "sys.rs";
+/// Crates that may have unsafe files of their own, by this name: one for a driver, one for a C boundary.
+const UNSAFE_FILE_CRATES: [&str; 2] = ["nic", "packetdrill"];
+const UNSAFE_FILE: &str = "sys.rs";
 
 /// Crate attributes, places and comments.
 pub(super) fn check(file: &SourceFile<'_>, findings: &mut Vec<Finding>) {
@@ -40,8 +40,8 @@ pub(super) fn check(file: &SourceFile<'_>, findings: &mut Vec<Finding>) {
 
 fn may_be_unsafe(file: &SourceFile<'_>) -> bool {
     let package = file.package();
-    let is_driver = package == DRIVER_CRATE && file.path.ends_with(&format!("/{DRIVER_FILE}"));
-    is_driver || UNSAFE_CRATES.contains(&package)
+    let is_file = file.path.ends_with(&format!("/{UNSAFE_FILE}"));
+    UNSAFE_FILE_CRATES.contains(&package) && is_file || UNSAFE_CRATES.contains(&package)
 }
 
 /// A crate without unsafe code forbids it; one with unsafe files denies it, so that they can allow it.
@@ -50,7 +50,7 @@ fn check_crate_attribute(file: &SourceFile<'_>, findings: &mut Vec<Finding>) {
     if UNSAFE_CRATES.contains(&package) || !is_crate_root(file.path) {
         return;
     }
-    let levels: &[&str] = if package == DRIVER_CRATE {
+    let levels: &[&str] = if UNSAFE_FILE_CRATES.contains(&package) {
         &["forbid", "deny"]
     } else {
         &["forbid"]
@@ -164,6 +164,7 @@ mod tests {
             "crates/capi/src/dusi.rs",
             "crates/preload/src/hooks.rs",
             "crates/nic/src/af_xdp/sys.rs",
+            "crates/packetdrill/src/sys.rs",
         ] {
             assert_eq!(found(path, explained), [""; 0], "{path}");
         }

@@ -42,6 +42,8 @@ pub(super) type Destination = (IpAddr, IpAddr);
 pub(crate) struct Cache {
     entries: HashMap<Destination, Entry>,
     limit: usize,
+    /// Destinations are spared where data on a SYN got lost.
+    pub(super) cautious: bool,
 }
 
 impl Cache {
@@ -49,6 +51,7 @@ impl Cache {
         Self {
             entries: HashMap::new(),
             limit,
+            cautious: true,
         }
     }
 
@@ -57,13 +60,17 @@ impl Cache {
         self.entries.len()
     }
 
+    pub(super) fn clear(&mut self) {
+        self.entries.clear();
+    }
+
     pub(super) fn advise(&mut self, now: Instant, to: &Destination) -> Advice {
         let Some(entry) = self.entries.get_mut(to) else {
             return Advice::Ask;
         };
         entry.used = now;
         let spared = SPARED * (1 << u32::from(entry.losses));
-        if entry.losses > 1 && now < entry.lost_at + spared {
+        if self.cautious && entry.losses > 1 && now < entry.lost_at + spared {
             return Advice::Off;
         }
         match entry.cookie {
@@ -87,8 +94,9 @@ impl Cache {
         }
         if result.cookie.is_some() {
             entry.cookie = result.cookie;
-            entry.mss = result.mss;
         }
+        // The newest, also where it comes without a new cookie.
+        entry.mss = result.mss;
     }
 
     /// The connection came to nothing, or nothing was ever received on it: something on the way may dislike what it began with.

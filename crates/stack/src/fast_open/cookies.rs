@@ -17,7 +17,8 @@ pub(super) enum Judgement {
     Bad,
 }
 
-/// SipHash-2-4 of the client's address and ours, and of the number of the period: which is as good as a new key for each.
+/// SipHash-2-4 of the client's address and ours, and of the number of the period if there was one before: which is as good as a new key
+/// for each. In the first period it is what Linux makes of the same key.
 #[derive(Debug)]
 pub(crate) struct Cookies {
     key: [u8; 16],
@@ -36,12 +37,15 @@ impl Cookies {
 
     fn make(&self, period: u64, client: IpAddr, server: IpAddr) -> FastOpenCookie {
         let mut hasher = SipHasher24::new_with_key(&self.key);
-        hasher.write(&period.to_le_bytes());
         for ip in [client, server] {
             match ip {
                 IpAddr::V4(ip) => hasher.write(&ip.octets()),
                 IpAddr::V6(ip) => hasher.write(&ip.octets()),
             }
+        }
+        // The lengths of all that is hashed differ by whether this is there, and by the version of IP.
+        if period > 0 {
+            hasher.write(&period.to_le_bytes());
         }
         // Eight bytes are a length that there is.
         FastOpenCookie::new(&hasher.finish().to_le_bytes()).unwrap_or(FastOpenCookie::REQUEST)

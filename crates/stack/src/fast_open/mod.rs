@@ -230,6 +230,32 @@ impl Stack {
         }
     }
 
+    /// A connection's SYN waits for data no longer. False if the id is stale.
+    pub fn release_syn(&mut self, id: ConnId) -> bool {
+        let Some(index) = self.connections.resolve(id) else {
+            return false;
+        };
+        self.connections[index].tcp.release_syn();
+        self.touch(index);
+        true
+    }
+
+    /// The key of the cookies that are given out, in place of one from the seed: for servers that share an address. With a long
+    /// [`fast_open_key_lifetime`](crate::StackConfig::fast_open_key_lifetime) they all make the same.
+    pub fn set_fast_open_key(&mut self, key: [u8; 16]) {
+        self.fast_open = Cookies::new(key, self.config.fast_open_key_lifetime);
+    }
+
+    /// Whether active opens do without Fast Open where it seems to get lost (RFC 7413 section 4.1.3.1); they do by default.
+    pub fn set_fast_open_caution(&mut self, on: bool) {
+        self.fast_open_cache.cautious = on;
+    }
+
+    /// Forgets what is known of servers.
+    pub fn forget_fast_open(&mut self) {
+        self.fast_open_cache.clear();
+    }
+
     /// How many servers are remembered for Fast Open.
     pub fn fast_open_servers(&self) -> usize {
         self.fast_open_cache.len()

@@ -4,7 +4,7 @@ use sidecore_wire::TcpHeader;
 
 use super::{Arrival, Step};
 use crate::Connection;
-use crate::congestion::{Ack, CongestionControl, Controller};
+use crate::congestion::{Ack, CongestionControl, Controller, Window};
 use crate::connection::NO_OFFSET;
 use crate::flags::Flags;
 use crate::flight::Tick;
@@ -55,6 +55,10 @@ impl Connection {
 
     /// The congestion window was used up, and is acknowledged.
     pub(crate) fn grow_window(&mut self, now: Instant, acked: u32, rtt_us: u32) {
+        let Window { cwnd, ssthresh } = self.window;
+        if cwnd < ssthresh && cwnd / 2 >= self.cold.window_used {
+            return;
+        }
         let mss = u32::from(self.mss);
         let ack = Ack {
             now,
@@ -98,10 +102,8 @@ impl Connection {
         }
         self.answered();
         self.forget_stale_rack();
-        let mut delivery = Delivery {
-            echo: arrival.header.options.timestamps.map(|ts| ts.echo),
-            ..Delivery::default()
-        };
+        let echo = arrival.header.options.timestamps.map(|ts| ts.echo);
+        let mut delivery = Delivery::begin(echo, self.cold.rack.fack);
         self.update_scoreboard(arrival.now, arrival.header, ranges, &mut delivery);
         if ack < self.snd_una as i64 {
             // "If the ACK is a duplicate (SEG.ACK =< SND.UNA), it can be ignored"; its text cannot, nor its SACK blocks.

@@ -52,7 +52,7 @@ impl Connection {
     }
 
     /// `<SEQ=SEG.ACK><CTL=RST>`, and the connection stays.
-    fn reset_reply(&mut self, arrival: &Arrival<'_>) {
+    pub(super) fn reset_reply(&mut self, arrival: &Arrival<'_>) {
         self.cold.reset_reply_seq = arrival.header.ack;
         self.flags.set(Flags::RESET_REPLY);
     }

@@ -101,8 +101,9 @@ impl Connection {
         if self.flags.any(Flags::ORPHAN) {
             // RFC 1122 section 4.2.2.13: "If such a host issues a CLOSE call while received data is still pending in TCP,
             // or if new data is received after CLOSE is called, its TCP SHOULD send a RST to show that data was lost."
+            // Where the peer is: our FIN may not have arrived, and a reset beyond it would be challenged (RFC 5961 section 3.2).
             self.enter_closed(CloseReason::Reset);
-            self.flags.set(Flags::RESET_DUE);
+            self.reset_reply(arrival);
             arrival.outcome.closed = Some(CloseReason::Reset);
             return arrival.drop_because(DropReason::AfterClose);
         }

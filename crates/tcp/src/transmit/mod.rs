@@ -71,7 +71,10 @@ impl Connection {
         let unsent = self.send_limit.saturating_sub(self.snd_nxt);
         if unsent > 0 {
             if self.snd_nxt == self.snd_una {
-                self.restart_after_idle(now);
+                // "before beginning transmission": not while the peer's window is closed.
+                if self.snd_wnd > 0 {
+                    self.restart_after_idle(now);
+                }
                 self.run_at = now;
             }
             match self.sendable_of::<LOSSY>(unsent, tx.max_segments_bytes) {
@@ -322,10 +325,11 @@ impl Connection {
             self.snd_sml = end as u32;
         }
         let mut flags = TcpFlags::ACK;
-        if end == self.send_limit {
+        // A super-segment is delivered at its end where the peer puts segments together again.
+        if end == self.send_limit || len > mss {
             flags |= TcpFlags::PSH;
         }
-        if plan.room < mss || self.flags.any(Flags::UNUSUAL) {
+        if plan.room < mss.max(self.room_unused()) || self.flags.any(Flags::UNUSUAL) {
             flags = self.unusual_data(plan, end);
         }
         let sequence_end = end + u64::from(flags.contains(TcpFlags::FIN));
@@ -352,6 +356,14 @@ impl Connection {
             segment.ecn = self.ecn_marks.data();
         }
         segment
+    }
+
+    /// In slow start, a window that is half used counts as used: "pipeACK >= (1/2)*cwnd" (RFC 7661 section 4.3; so does Linux). Otherwise
+    /// no room for a segment may be left.
+    #[inline]
+    fn room_unused(&self) -> u32 {
+        let Window { cwnd, ssthresh } = self.window;
+        if cwnd < ssthresh { cwnd / 2 } else { 0 }
     }
 
     /// `len` bytes of new data, whatever the congestion window says.
@@ -381,8 +393,10 @@ impl Connection {
     #[inline(never)]
     fn unusual_data(&mut self, plan: Plan, end: u64) -> TcpFlags {
         let mss = u32::from(self.mss);
-        let limited = plan.room < mss || self.is_paced_at_the_window(plan.len);
+        let room_left = mss.max(self.room_unused());
+        let limited = plan.room < room_left || self.is_paced_at_the_window(plan.len);
         self.flags.assign(Flags::CWND_LIMITED, limited);
+        self.cold.window_used = self.window.cwnd.saturating_sub(plan.room);
         if self.flags.any(Flags::PROBING) {
             // The persist timer has done its work; the retransmission timer starts.
             self.flags.clear(Flags::PROBING);
@@ -392,6 +406,9 @@ impl Connection {
             self.flags.clear(Flags::FLUSH);
         }
         let mut flags = TcpFlags::ACK;
+        if plan.len > mss {
+            flags |= TcpFlags::PSH;
+        }
         if self.flags.any(Flags::CWR_DUE) && plan.len > 0 {
             self.flags.clear(Flags::CWR_DUE);
             flags |= TcpFlags::CWR;

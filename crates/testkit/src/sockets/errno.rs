@@ -22,9 +22,11 @@ macro_rules! errno {
 
 errno! {
     EINTR = 4, "Interrupted system call";
+    EIO = 5, "Input/output error";
     EBADF = 9, "Bad file descriptor";
     EAGAIN = 11, "Resource temporarily unavailable";
     EFAULT = 14, "Bad address";
+    EEXIST = 17, "File exists";
     EINVAL = 22, "Invalid argument";
     EMFILE = 24, "Too many open files";
     EPIPE = 32, "Broken pipe";

@@ -52,6 +52,8 @@ pub(super) struct Tcp {
     pub(super) no_write: bool,
     /// The program has closed it.
     pub(super) orphan: bool,
+    /// Data went with the SYN, and was taken.
+    pub(super) syn_data: bool,
 }
 
 impl Tcp {

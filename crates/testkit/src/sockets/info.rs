@@ -1,6 +1,6 @@
 //! `struct tcp_info` of Linux.
 
-use sidecore_tcp::{Info, Instant, State};
+use sidecore_tcp::{Info, Instant, RecoveryInfo, RecoveryState, State};
 
 /// Bytes of the structure as it is here: all of it that Linux 6.x has but the last few counters.
 const LEN: usize = 248;
@@ -8,6 +8,7 @@ const LEN: usize = 248;
 const TIMESTAMPS: u8 = 1;
 const SACK: u8 = 2;
 const WSCALE: u8 = 4;
+pub(super) const SYN_DATA: u8 = 32;
 /// What Linux says while there is no slow start threshold.
 const NO_THRESHOLD: u32 = 0x7fff_ffff;
 
@@ -28,23 +29,42 @@ pub(super) const fn state(state: State) -> u8 {
     }
 }
 
-/// The structure, as far as the connection knows what to write there.
-pub(super) fn bytes(info: &Info, now: Instant) -> Vec<u8> {
-    let mss = u32::from(info.effective_mss).max(1);
-    let segments = |bytes: u32| bytes.div_ceil(mss);
-    let mut out = vec![0; LEN];
-    out[0] = state(info.state);
+/// tcpi_ca_state, tcpi_retransmits, tcpi_probes, tcpi_backoff.
+const fn trouble(recovery: &RecoveryInfo) -> [u8; 4] {
+    let state = match recovery.state {
+        RecoveryState::Open => 0,
+        RecoveryState::Disorder => 1,
+        RecoveryState::Recovery => 3,
+        RecoveryState::Loss => 4,
+    };
+    [state, recovery.backoff, recovery.probes, recovery.backoff]
+}
+
+/// tcpi_options.
+fn options(info: &Info, syn_data: bool) -> u8 {
     let scaled = info.send_scale > 0 || info.receive_scale > 0;
     let used = [
         (info.timestamps, TIMESTAMPS),
         (info.sack, SACK),
         (scaled, WSCALE),
+        (syn_data, SYN_DATA),
     ];
-    out[5] = used
-        .iter()
-        .filter(|(used, _)| *used)
-        .map(|(_, bit)| bit)
-        .sum();
+    let used = used.iter().filter(|(used, _)| *used);
+    used.map(|(_, bit)| bit).sum()
+}
+
+/// The structure, as far as the connection knows what to write there.
+pub(super) fn bytes(
+    info: &Info,
+    recovery: &RecoveryInfo,
+    (announced_mss, syn_data): (u16, bool),
+    now: Instant,
+) -> Vec<u8> {
+    let mss = u32::from(info.effective_mss).max(1);
+    let mut out = vec![0; LEN];
+    out[0] = state(info.state);
+    out[1..5].copy_from_slice(&trouble(recovery));
+    out[5] = options(info, syn_data);
     out[6] = info.send_scale | (info.receive_scale << 4);
     let threshold = match info.ssthresh {
         u32::MAX => NO_THRESHOLD,
@@ -55,12 +75,16 @@ pub(super) fn bytes(info: &Info, now: Instant) -> Vec<u8> {
         (8, info.rto_us),
         (16, mss),
         (20, u32::from(info.receive_mss)),
-        (24, segments(info.in_flight)),
+        (24, recovery.outstanding),
+        (28, recovery.sacked),
+        (32, recovery.lost),
+        (36, recovery.resent),
         (52, silence),
         (68, info.srtt_us),
         (72, info.rttvar_us),
         (76, threshold),
         (80, info.cwnd / mss),
+        (84, announced_mss.into()),
         (100, info.retransmissions),
         (144, info.bytes_unsent.try_into().unwrap_or(u32::MAX)),
         (

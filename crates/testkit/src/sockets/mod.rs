@@ -12,12 +12,13 @@
 //! | `host` | the stack's host: sockets and what they are told |
 //! | `stream` | bytes of a connection |
 //! | `link` | Ethernet, ARP and neighbour discovery, taken away |
-//! | `tcp`, `udp` | calls |
+//! | `tcp`, `udp`, `fast_open` | calls |
 //! | `options`, `tuning`, `values`, `info` | `setsockopt`, `getsockopt`, `struct tcp_info` |
 //! | `poll` | readiness, `ioctl` |
 //! | `number`, `errno` | Linux's numbers |
 
 mod errno;
+mod fast_open;
 mod host;
 mod info;
 mod link;
@@ -38,6 +39,7 @@ use sidecore_stack::{FrameMeta, RxChecksum, SinkCaps, Stack, StackConfig, User};
 use sidecore_tcp::{Connection, Instant};
 
 pub use errno::Errno;
+pub use fast_open::FastOpenPolicy;
 use host::{Role, Socket, Table, Tcp, Udp};
 use number::{AF_INET, AF_INET6, SOCK_CLOEXEC, SOCK_DGRAM, SOCK_NONBLOCK, SOCK_STREAM};
 use values::Values;
@@ -59,6 +61,8 @@ pub struct SocketsConfig {
     pub tso_max: u32,
     /// Super-segments leave as they are, as a capture on a device that cuts them shows. Otherwise they are cut.
     pub uncut: bool,
+    /// Super-segments have the sizes that Linux gives them, down to so many segments; 0: all have `tso_max`.
+    pub tso_min_segments: u32,
 }
 
 impl SocketsConfig {
@@ -71,6 +75,7 @@ impl SocketsConfig {
             send_buffer: values.send_buffer,
             tso_max: 0,
             uncut: false,
+            tso_min_segments: 0,
         }
     }
 }
@@ -94,6 +99,9 @@ pub struct Sockets {
     sent: VecDeque<SentPacket>,
     receive_buffer: usize,
     send_buffer: usize,
+    tso_max: u32,
+    tso_min_segments: u32,
+    fast_open: FastOpenPolicy,
 }
 
 impl Sockets {
@@ -120,6 +128,9 @@ impl Sockets {
             sent: VecDeque::new(),
             receive_buffer: config.receive_buffer,
             send_buffer: config.send_buffer,
+            tso_max: config.tso_max,
+            tso_min_segments: config.tso_min_segments,
+            fast_open: FastOpenPolicy::default(),
         };
         sockets.turn();
         sockets
@@ -128,6 +139,11 @@ impl Sockets {
     /// The stack below.
     pub fn stack(&self) -> &Stack {
         &self.stack
+    }
+
+    /// Other defaults for connections that begin from now on.
+    pub fn set_defaults(&mut self, config: sidecore_tcp::Config) {
+        self.stack.set_tcp_defaults(config);
     }
 
     /// The time of the last call that named one.
@@ -179,6 +195,9 @@ impl Sockets {
     fn turn(&mut self) {
         let mac = self.stack.config().mac;
         for _ in 0..100_000 {
+            if self.tso_min_segments > 0 {
+                self.table.caps.tso_max = self.super_segment();
+            }
             self.stack.transmit(self.now, &mut self.table, 256);
             let frames = std::mem::take(&mut self.table.wire);
             let loopback: Vec<_> = self.table.loopback.drain(..).collect();
@@ -200,10 +219,29 @@ impl Sockets {
                 }
             }
             if loopback.is_empty() && !answered && !self.stack.has_work() {
+                self.note_syn_data();
                 return;
             }
         }
         panic!("a turn that does not end");
+    }
+
+    /// Bytes of a super-segment as Linux has them: what twice the sending rate makes of a millisecond, so that a window takes
+    /// several; where connections differ, the least.
+    fn super_segment(&self) -> u32 {
+        let size = |tcp: &sidecore_tcp::Info| {
+            let mss = u32::from(tcp.effective_mss).max(1);
+            // What may be left of a window after a pause.
+            let idle = tcp.in_flight == 0;
+            let cwnd = tcp.cwnd.min(if idle { 10 * mss } else { u32::MAX });
+            let rate = u64::from(cwnd) * 2_000 / u64::from(tcp.srtt_us.max(1));
+            let segments = u32::try_from(rate).unwrap_or(u32::MAX) / mss;
+            let half = (cwnd / mss / 2).max(1);
+            segments.max(self.tso_min_segments).min(half) * mss
+        };
+        let sending = self.stack.connections().filter(|c| c.tcp.bytes_unsent > 0);
+        let least = sending.map(|c| size(&c.tcp)).min();
+        least.map_or(self.tso_max, |least| least.min(self.tso_max))
     }
 
     fn loopback_arrives(&mut self, frame: &[u8], header_len: usize) {

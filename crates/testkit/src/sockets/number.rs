@@ -61,6 +61,8 @@ pub mod tcp {
     pub const QUICKACK: i32 = 12;
     pub const CONGESTION: i32 = 13;
     pub const USER_TIMEOUT: i32 = 18;
+    pub const FASTOPEN: i32 = 23;
+    pub const FASTOPEN_CONNECT: i32 = 30;
 }
 
 /// Options of IPv4.

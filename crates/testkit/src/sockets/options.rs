@@ -121,6 +121,15 @@ impl Sockets {
         Ok(())
     }
 
+    fn tell_listener_mss(&mut self, fd: Fd) -> Result<(), Errno> {
+        let (_, tcp) = self.tcp(fd)?;
+        if let (&Role::Listening { id, .. }, Some(mss)) = (&tcp.role, tcp.values.mss) {
+            self.stack
+                .set_listener_option(id, SocketOption::MaxSegment(mss));
+        }
+        Ok(())
+    }
+
     fn set_tcp_option(&mut self, fd: Fd, name: i32, value: &[u8]) -> Result<(), Errno> {
         let conn = self.tcp(fd).map_err(|_| Errno::ENOPROTOOPT)?.1.conn();
         let values = self.values(fd)?;
@@ -133,6 +142,9 @@ impl Sockets {
             tcp::KEEPIDLE => *idle = seconds(within(value, 1, 32767)?),
             tcp::KEEPINTVL => *interval = seconds(within(value, 1, 32767)?),
             tcp::KEEPCNT => *probes = within(value, 1, 127)? as u8,
+            tcp::FASTOPEN | tcp::FASTOPEN_CONNECT => {
+                return self.set_fast_open_option(fd, name, int(value)?);
+            }
             tcp::MAXSEG => values.mss = Some(within(value, 88, 32767)? as u16),
             tcp::NODELAY => values.no_delay = Some(int(value)? != 0),
             tcp::CORK => values.cork = int(value)? != 0,
@@ -150,6 +162,7 @@ impl Sockets {
             tcp::MAXSEG => {
                 let mss = within(value, 88, 32767)? as u16;
                 self.tell(conn, SocketOption::MaxSegment(mss));
+                self.tell_listener_mss(fd)?;
             }
             tcp::NODELAY => self.tell(conn, SocketOption::NoDelay(on)),
             tcp::CORK => self.tell(conn, SocketOption::Cork(cork)),
@@ -251,7 +264,13 @@ impl Sockets {
     fn tcp_info(&mut self, fd: Fd) -> Result<Vec<u8>, Errno> {
         let now = self.now;
         if let Some(tcp) = self.connection(fd) {
-            return Ok(info::bytes(&tcp.info(), now));
+            let recovery = self.stack.recovery_info(tcp);
+            return Ok(info::bytes(
+                &tcp.info(),
+                &recovery,
+                (tcp.announced_mss(), tcp.syn_data_acked()),
+                now,
+            ));
         }
         let (_, tcp) = self.tcp(fd)?;
         let state = match tcp.role {
@@ -260,6 +279,7 @@ impl Sockets {
         };
         let mut bytes = vec![0; 248];
         bytes[0] = info::state(state);
+        bytes[5] = if tcp.syn_data { info::SYN_DATA } else { 0 };
         Ok(bytes)
     }
 }

@@ -11,6 +11,12 @@ impl Sockets {
     /// What `poll` would say of a socket, whatever was asked for.
     pub fn readiness(&mut self, fd: Fd) -> i16 {
         match self.socket_of(fd) {
+            // Its program was told that it is connected, and may write.
+            Ok((_, Socket::Tcp(tcp)))
+                if matches!(tcp.role, Role::Connecting(_)) && !tcp.in_progress =>
+            {
+                POLLOUT
+            }
             Ok((_, Socket::Tcp(tcp))) => of_tcp(tcp),
             Ok((_, Socket::Udp(udp))) => of_udp(udp),
             Err(_) => POLLNVAL,

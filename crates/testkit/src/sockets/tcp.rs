@@ -18,7 +18,7 @@ const SOMAXCONN: usize = 4096;
 
 impl Sockets {
     /// A TCP socket.
-    fn of(&mut self, user: User) -> &mut Tcp {
+    pub(super) fn of(&mut self, user: User) -> &mut Tcp {
         self.table.tcp(user).expect("a TCP socket")
     }
 
@@ -77,7 +77,8 @@ impl Sockets {
             _ => return Err(Errno::EINVAL),
         }
         let local = tcp.bound.unwrap_or_else(|| any(tcp.values.domain));
-        let options = tcp.values.for_stack();
+        let mut options = tcp.values.for_stack();
+        options.fast_open_queue = self.fast_open_queue(user);
         let listened = self.stack.listen(local, &options, asked as u32 + 1, user);
         let id = listened.map_err(Errno::of)?;
         let port = self.stack.listener_local(id).map_or(0, |at| at.port());
@@ -125,7 +126,8 @@ impl Sockets {
         }
         let (user, tcp) = self.tcp(fd)?;
         match (&tcp.role, tcp.in_progress) {
-            (Role::Connecting(_), _) => return Err(Errno::EALREADY),
+            (Role::Connecting(_), false) => return Err(Errno::EISCONN),
+            (Role::Connecting(_), true) => return Err(Errno::EALREADY),
             (Role::Connected(_), true) => {
                 tcp.in_progress = false;
                 return Ok(());
@@ -158,6 +160,11 @@ impl Sockets {
         tcp.in_progress = true;
         (tcp.no_read, tcp.no_write, tcp.error) = (false, false, None);
         self.turn();
+        if self.syn_is_held(conn) {
+            // A program is told that it is connected (Linux, TCP_FASTOPEN_CONNECT).
+            self.of(user).in_progress = false;
+            return Ok(());
+        }
         Err(Errno::EINPROGRESS)
     }
 
@@ -179,7 +186,7 @@ impl Sockets {
         }
         let conn = match tcp.role {
             Role::Connected(conn) if !tcp.no_write => conn,
-            Role::Connecting(_) if !tcp.no_write => return Err(Errno::EAGAIN),
+            Role::Connecting(conn) if !tcp.no_write => return self.send_with_syn(fd, conn, bytes),
             _ => return Err(Errno::EPIPE),
         };
         let room = tcp.values.send_buffer.saturating_sub(tcp.send.len());

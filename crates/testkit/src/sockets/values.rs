@@ -32,6 +32,10 @@ pub(super) struct Values {
     pub(super) congestion: Option<Algorithm>,
     pub(super) mss: Option<u16>,
     pub(super) syn_retries: Option<u8>,
+    /// TCP_FASTOPEN of a listener.
+    pub(super) fast_open_queue: Option<u32>,
+    /// TCP_FASTOPEN_CONNECT.
+    pub(super) fast_open: bool,
     pub(super) fin_wait_2: Option<Duration>,
     pub(super) defer_accept: Option<Duration>,
     pub(super) traffic_class: u8,
@@ -61,6 +65,8 @@ impl Default for Values {
             congestion: None,
             mss: None,
             syn_retries: None,
+            fast_open_queue: None,
+            fast_open: false,
             fin_wait_2: None,
             defer_accept: None,
             traffic_class: 0,
@@ -87,15 +93,15 @@ impl Values {
             congestion: self.congestion,
             ecn: None,
             mss: self.mss,
+            syn_retries: self.syn_retries,
             receive_window: self.receive_buffer.try_into().unwrap_or(u32::MAX),
             v6_only: self.v6_only,
-            syn_retries: self.syn_retries,
+            fast_open_queue: self.fast_open_queue.unwrap_or(0),
+            fast_open: self.fast_open,
             fin_wait_2: self.fin_wait_2,
             defer_accept: self.defer_accept,
             traffic_class: self.traffic_class,
             hop_limit: self.hop_limit,
-            fast_open_queue: 0,
-            fast_open: false,
             max_pacing_rate: None,
         }
     }

@@ -326,7 +326,7 @@ impl TcpOptions {
 
     /// Writes the list; `list` has exactly [`len`](Self::len) bytes.
     ///
-    /// Order: MSS, SACK-permitted or NOP NOP, timestamps, NOP and window scale, NOPs and Fast Open, NOP
+    /// Order: MSS, SACK-permitted or NOP NOP, timestamps, NOP and window scale, Fast Open and NOPs, NOP
     /// NOP and SACK blocks.
     #[inline]
     pub(super) fn emit(&self, list: &mut [u8]) {
@@ -390,12 +390,11 @@ impl Writer<'_> {
     #[cold]
     fn put_fast_open(&mut self, cookie: &FastOpenCookie) {
         let len = 2 + usize::from(cookie.len);
-        let padding = len.next_multiple_of(4) - len;
         let mut bytes = [NOP; 20];
-        bytes[padding] = FAST_OPEN;
-        bytes[padding + 1] = len as u8;
-        bytes[padding + 2..padding + len].copy_from_slice(cookie.as_slice());
-        for word in bytes[..padding + len].as_chunks().0 {
+        bytes[0] = FAST_OPEN;
+        bytes[1] = len as u8;
+        bytes[2..len].copy_from_slice(cookie.as_slice());
+        for word in bytes[..len.next_multiple_of(4)].as_chunks().0 {
             self.put(*word);
         }
     }
