@@ -34,9 +34,11 @@ pub struct StackConfig {
     pub max_listeners: usize,
     /// UDP sockets at a time.
     pub max_udp_sockets: usize,
-    /// Connections in SYN-RECEIVED at a time, all listeners together. Beyond it, and beyond a listener's backlog, the
-    /// listener's oldest such connection gives way to a new SYN.
+    /// Connections in SYN-RECEIVED at a time, all listeners together. Beyond it, and beyond a listener's backlog, there are
+    /// cookies; without them, the listener's oldest such connection gives way to a new SYN.
     pub syn_backlog_total: u32,
+    /// When SYNs are answered with cookies.
+    pub syn_cookies: SynCookies,
     /// Link address resolution.
     pub arp: ArpConfig,
     /// Reassembly of IP fragments.
@@ -74,6 +76,7 @@ impl Default for StackConfig {
             max_listeners: 1024,
             max_udp_sockets: 1024,
             syn_backlog_total: 16384,
+            syn_cookies: SynCookies::default(),
             arp: ArpConfig::default(),
             reassembly: ReassemblyConfig::default(),
             echo_rate: Rate {
@@ -92,6 +95,18 @@ impl Default for StackConfig {
             ipv6: Ipv6Config::default(),
         }
     }
+}
+
+/// When SYNs are answered with cookies (RFC 4987 section 3.6).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Hash)]
+pub enum SynCookies {
+    /// Never.
+    Off,
+    /// When the SYN queue is full.
+    #[default]
+    OnOverflow,
+    /// Always: nothing is ever kept of a SYN. A SYN-ACK that is lost is sent again only when the SYN is.
+    Always,
 }
 
 /// Link address resolution (RFC 826, RFC 1122 section 2.3.2).

@@ -121,6 +121,14 @@ pub(crate) enum Endpoints {
 }
 
 impl Endpoints {
+    /// Whether both ends are here.
+    pub(crate) const fn is_loopback(&self) -> bool {
+        matches!(
+            self,
+            Self::V4(_, None) | Self::V6(Flow6 { next_hop: None, .. })
+        )
+    }
+
     /// Local and remote address.
     pub(crate) fn addresses(&self) -> (SocketAddr, SocketAddr) {
         match self {
@@ -316,8 +324,7 @@ impl Connections {
             Endpoints::V4(key, hop) => (*key, hop.unwrap_or(Ipv4Addr::UNSPECIFIED), 0),
             Endpoints::V6(flow) => (placeholder(flow), Ipv4Addr::UNSPECIFIED, flag::V6),
         };
-        if let Endpoints::V4(_, None) | Endpoints::V6(Flow6 { next_hop: None, .. }) = new.endpoints
-        {
+        if new.endpoints.is_loopback() {
             flags |= flag::LOOPBACK;
         }
         let mut slot = Slot {

@@ -1,9 +1,12 @@
-//! What waits for the end of the turn and belongs to no connection: resets, ARP packets, ICMP messages.
+//! What waits for the end of the turn and belongs to no connection: resets, cookies, ARP packets, ICMP messages.
 
 use core::net::Ipv4Addr;
 use std::collections::VecDeque;
 
-use sidecore_wire::{ArpPacket, Icmpv4, MacAddress, SeqNumber, TcpFlags, TcpHeader};
+use sidecore_wire::{
+    ArpPacket, Icmpv4, MacAddress, SeqNumber, TcpFlags, TcpHeader, TcpOptions, Timestamps,
+    UnscaledWindow, WindowScale,
+};
 
 use crate::v6::Control6;
 
@@ -35,6 +38,13 @@ pub(crate) enum Control {
         ack: SeqNumber,
         flags: TcpFlags,
     },
+    /// A SYN-ACK with a cookie, for a SYN of which nothing is kept.
+    SynAck {
+        link: Link,
+        src: Ipv4Addr,
+        dst: Ipv4Addr,
+        answer: SynAck,
+    },
     /// An ICMP message, in the arena.
     Icmp {
         link: Link,
@@ -45,6 +55,59 @@ pub(crate) enum Control {
     },
     /// One of IPv6.
     Six(Control6),
+}
+
+/// What a SYN-ACK says, in few bytes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct SynAck {
+    src_port: u16,
+    dst_port: u16,
+    seq: SeqNumber,
+    ack: SeqNumber,
+    flags: TcpFlags,
+    window: UnscaledWindow,
+    mss: Option<u16>,
+    window_scale: Option<WindowScale>,
+    sack_permitted: bool,
+    timestamps: Option<Timestamps>,
+}
+
+impl SynAck {
+    pub(crate) const fn new(src_port: u16, dst_port: u16, header: &TcpHeader) -> Self {
+        let options = &header.options;
+        Self {
+            src_port,
+            dst_port,
+            seq: header.seq,
+            ack: header.ack,
+            flags: header.flags,
+            window: header.window,
+            mss: options.mss,
+            window_scale: options.window_scale,
+            sack_permitted: options.sack_permitted,
+            timestamps: options.timestamps,
+        }
+    }
+
+    /// As a header.
+    pub(crate) fn header(&self) -> TcpHeader {
+        TcpHeader {
+            src_port: self.src_port,
+            dst_port: self.dst_port,
+            seq: self.seq,
+            ack: self.ack,
+            flags: self.flags,
+            window: self.window,
+            options: TcpOptions {
+                mss: self.mss,
+                window_scale: self.window_scale,
+                sack_permitted: self.sack_permitted,
+                timestamps: self.timestamps,
+                ..TcpOptions::NONE
+            },
+            ..TcpHeader::default()
+        }
+    }
 }
 
 impl Control {
@@ -69,6 +132,9 @@ impl Control {
         matches!(
             self,
             Self::Reset {
+                link: Link::Loopback,
+                ..
+            } | Self::SynAck {
                 link: Link::Loopback,
                 ..
             } | Self::Icmp {

@@ -110,7 +110,13 @@ counters! {
     syn_accept_queue_full,
     /// Connections in SYN-RECEIVED that gave way to a newer SYN.
     syn_evicted,
-    /// SYNs dropped: SYN backlog.
+    /// SYNs answered with a cookie.
+    syn_cookies_sent,
+    /// Connections made of a cookie that came back; passive opens, too.
+    syn_cookies_accepted,
+    /// Segments whose acknowledgment might have been a cookie, and was none, or too old.
+    syn_cookies_failed,
+    /// SYNs dropped: SYN backlog; and cookies that came back when there was no place for another connection.
     syn_dropped,
     /// SYNs dropped and active opens refused: no place for another connection.
     connections_full,

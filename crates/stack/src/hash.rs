@@ -4,6 +4,8 @@ use core::hash::Hasher;
 
 use siphasher::sip::SipHasher24;
 
+use crate::syn_cookie::code::Codec;
+
 /// SipHash-1-3 (Aumasson and Bernstein, "SipHash: a fast short-input PRF") of exactly twelve bytes.
 ///
 /// The generic implementation takes more time for its buffering than for hashing so short an input; with the length
@@ -84,6 +86,9 @@ pub(crate) struct Keys {
     pub(crate) ports: FlowHasher,
     /// For [`sidecore_tcp::initial_sequence_number`] and [`sidecore_tcp::timestamp_offset`].
     pub(crate) sequence: [u8; 16],
+    /// For [`Codec`].
+    cookie_base: [u8; 16],
+    cookie_secret: [u8; 16],
 }
 
 impl Keys {
@@ -98,16 +103,26 @@ impl Keys {
             hasher.finish()
         };
         let key = |purpose: &[u8]| [derive(low, purpose), derive(high, purpose)];
-        let [a, b] = key(b"sequence");
-        let mut sequence = [0; 16];
-        sequence[..8].copy_from_slice(&a.to_le_bytes());
-        sequence[8..].copy_from_slice(&b.to_le_bytes());
+        let bytes = |purpose: &[u8]| {
+            let mut bytes = [0; 16];
+            for (place, half) in bytes.chunks_exact_mut(8).zip(key(purpose)) {
+                place.copy_from_slice(&half.to_le_bytes());
+            }
+            bytes
+        };
         Self {
             flow: FlowHasher::new(key(b"flow")),
             neighbors: FlowHasher::new(key(b"neighbors")),
             ports: FlowHasher::new(key(b"ports")),
-            sequence,
+            sequence: bytes(b"sequence"),
+            cookie_base: bytes(b"cookie base"),
+            cookie_secret: bytes(b"cookie secret"),
         }
+    }
+
+    /// What makes SYN cookies.
+    pub(crate) const fn cookies(&self) -> Codec {
+        Codec::new(self.cookie_base, self.cookie_secret)
     }
 }
 

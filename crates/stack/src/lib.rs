@@ -20,6 +20,7 @@
 //! | `input` | Ethernet, IPv4, and on to TCP, UDP, ICMP |
 //! | `segment` | a TCP segment and its connection; what its outcome means for the host |
 //! | `listen`, `socket`, `udp` | what the caller asks for |
+//! | `syn_cookie` | handshakes of which nothing is kept |
 //! | `output`, `frame`, `control` | what goes out |
 //! | `connections`, `flow`, `wheel`, `list` | the slab, the flow table, timers, intrusive lists |
 //! | `arp`, `icmp`, `reassembly` | the neighbour cache, ICMP, fragments |
@@ -55,13 +56,16 @@ mod segment;
 mod sink;
 mod socket;
 mod stack;
+mod syn_cookie;
 mod timers;
 mod udp;
 mod v6;
 mod wheel;
 
 pub use address::{CidrParseError, Ipv4Cidr};
-pub use config::{ArpConfig, ReassemblyConfig, SocketOption, SocketOptions, StackConfig};
+pub use config::{
+    ArpConfig, ReassemblyConfig, SocketOption, SocketOptions, StackConfig, SynCookies,
+};
 pub use counters::Counters;
 pub use error::StackError;
 pub use frame::MAX_HEADER_LEN;

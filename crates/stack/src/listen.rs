@@ -8,6 +8,7 @@ use sidecore_wire::TcpHeader;
 use crate::address::Route;
 use crate::config::SocketOptions;
 use crate::connections::{Endpoints, Group, NewConnection, Owner, flag};
+use crate::control::Link;
 use crate::error::StackError;
 use crate::flow::FlowKey;
 use crate::host::Host;
@@ -15,7 +16,6 @@ use crate::input::Packet;
 use crate::list::{List, NIL};
 use crate::ports::{EphemeralPorts, PortTable};
 use crate::stack::Stack;
-use crate::v6::flow::Flow6;
 use crate::{DETACHED, ListenerId, User};
 
 /// Bytes of an IPv4 header and a TCP header without options: what the MTU is above the MSS (RFC 6691).
@@ -36,6 +36,8 @@ pub(crate) struct Listener {
     /// Connections in SYN-RECEIVED whose SYN-ACK was answered while the host had no room. Their peers think that they are
     /// connected, so none of them ever gives way to a newer SYN.
     answered: List<Group>,
+    /// When a SYN was answered with a cookie last.
+    last_cookie: Option<Instant>,
     live: bool,
 }
 
@@ -120,6 +122,26 @@ impl Listeners {
         Ok(ListenerId::new(index as u32, listener.generation))
     }
 
+    /// Of the listener at an index: what its connections are opened with, its user, when it sent a cookie last.
+    pub(crate) fn options_of(&self, at: u32) -> &SocketOptions {
+        &self.slots[at as usize].options
+    }
+
+    /// See [`options_of`](Self::options_of).
+    pub(crate) fn user_of(&self, at: u32) -> User {
+        self.slots[at as usize].user
+    }
+
+    /// See [`options_of`](Self::options_of).
+    pub(crate) fn last_cookie(&self, at: u32) -> Option<Instant> {
+        self.slots[at as usize].last_cookie
+    }
+
+    /// It has sent a cookie.
+    pub(crate) fn note_cookie(&mut self, at: u32, now: Instant) {
+        self.slots[at as usize].last_cookie = Some(now);
+    }
+
     /// Whether somebody listens there.
     pub(crate) fn is_bound(&self, local: SocketAddr) -> bool {
         match local.ip() {
@@ -198,6 +220,7 @@ impl Stack {
             backlog: backlog.max(1),
             unanswered: List::new(),
             answered: List::new(),
+            last_cookie: None,
             live: true,
         })
     }
@@ -302,18 +325,27 @@ impl Stack {
         let Some(at) = self.listeners.ports.find(packet.dst, header.dst_port) else {
             return false;
         };
+        let Some(endpoints) = self.endpoints_of(header, packet) else {
+            self.counters.syn_dropped += 1;
+            return true;
+        };
+        self.open_passive(now, header, at, endpoints, packet.link, host)
+    }
+
+    /// Between whom a connection would be that a packet opens; `None` if there is no way back.
+    pub(crate) fn endpoints_of(
+        &self,
+        header: &TcpHeader,
+        packet: &Packet<'_>,
+    ) -> Option<Endpoints> {
         let local = SocketAddrV4::new(packet.dst, header.dst_port);
         let remote = SocketAddrV4::new(packet.src, header.src_port);
         let next_hop = match self.addresses.route(packet.src) {
             Some(Route::Local) => None,
             Some(Route::Link(next_hop)) => Some(next_hop),
-            Some(Route::Broadcast) | None => {
-                self.counters.syn_dropped += 1;
-                return true;
-            }
+            Some(Route::Broadcast) | None => return None,
         };
-        let endpoints = Endpoints::V4(FlowKey::new(local, remote), next_hop);
-        self.open_passive(now, header, at, endpoints, host)
+        Some(Endpoints::V4(FlowKey::new(local, remote), next_hop))
     }
 
     /// Opens a connection of the listener at `at` for a SYN, if it may. True: the SYN is somebody's in any case.
@@ -323,6 +355,7 @@ impl Stack {
         header: &TcpHeader,
         at: u32,
         endpoints: Endpoints,
+        link: Link,
         host: &mut H,
     ) -> bool {
         if header.src_port == 0 {
@@ -334,45 +367,57 @@ impl Stack {
             self.counters.syn_accept_queue_full += 1;
             return true;
         }
+        if self.wants_cookie(self.syn_queue_is_full(at)) {
+            self.send_cookie(now, header, at, &endpoints, link);
+            return true;
+        }
         if !self.make_syn_room(at) {
             return true;
         }
         let (local, remote) = endpoints.addresses();
-        let loopback = matches!(
-            endpoints,
-            Endpoints::V4(_, None) | Endpoints::V6(Flow6 { next_hop: None, .. })
-        );
         let options = self.listeners.slots[at as usize].options.clone();
-        let config = self.tcp_config(&options, local, remote, loopback);
+        let config = self.tcp_config(&options, local, remote, endpoints.is_loopback());
         let iss = initial_sequence_number(&self.keys.sequence, now, local, remote);
         let mut tcp = Connection::accept(now, &config, iss, header);
         tcp.set_receive_limit(u64::from(options.receive_window));
-        let inserted = self.connections.insert(NewConnection {
+        let new = NewConnection {
             endpoints,
             owner: Owner::Listener,
             user: DETACHED,
             irs: header.seq,
             listener: at,
             tcp,
-        });
-        if let Some(index) = inserted {
-            let listener = &mut self.listeners.slots[at as usize];
-            listener
-                .unanswered
-                .push_back(self.connections.slots(), index);
-            self.listeners.embryonic += 1;
-            self.counters.passive_opens += 1;
+        };
+        if let Some(index) = self.insert_embryonic(at, new) {
             self.touch(index);
         }
         true
     }
 
-    /// Makes room for one more connection in SYN-RECEIVED: the listener's oldest that was not answered gives way. In a flood
-    /// of SYNs that is the one least likely to be answered.
-    fn make_syn_room(&mut self, at: u32) -> bool {
+    /// Puts a connection in SYN-RECEIVED into the listener's SYN queue.
+    pub(crate) fn insert_embryonic(&mut self, at: u32, new: NewConnection) -> Option<u32> {
+        let index = self.connections.insert(new)?;
+        let listener = &mut self.listeners.slots[at as usize];
+        listener
+            .unanswered
+            .push_back(self.connections.slots(), index);
+        self.listeners.embryonic += 1;
+        self.counters.passive_opens += 1;
+        Some(index)
+    }
+
+    /// Whether one more connection in SYN-RECEIVED is too many.
+    fn syn_queue_is_full(&self, at: u32) -> bool {
         let listener = &self.listeners.slots[at as usize];
         let total_reached = self.listeners.embryonic >= self.config.syn_backlog_total;
-        if listener.embryonic() >= listener.backlog || total_reached {
+        listener.embryonic() >= listener.backlog || total_reached
+    }
+
+    /// Makes room for one more connection in SYN-RECEIVED where there are no cookies: the listener's oldest that was not answered
+    /// gives way. In a flood of SYNs that is the one least likely to be answered.
+    fn make_syn_room(&mut self, at: u32) -> bool {
+        let listener = &self.listeners.slots[at as usize];
+        if self.syn_queue_is_full(at) {
             let Some(oldest) = listener.unanswered.front() else {
                 self.counters.syn_dropped += 1;
                 return false;

@@ -1,5 +1,7 @@
 //! Frames out, at the end of a turn.
 
+use core::net::Ipv4Addr;
+
 use sidecore_tcp::{CloseReason, Instant, State, TxLimits, TxSegment};
 use sidecore_wire::ethernet::ETHERTYPE_ARP;
 use sidecore_wire::ipv4::{PROTOCOL_ICMP, PROTOCOL_TCP};
@@ -293,6 +295,15 @@ impl Stack {
                     self.send_reset(packet, out);
                     *left -= 1;
                 }
+                Control::SynAck {
+                    link,
+                    src,
+                    dst,
+                    answer,
+                } => {
+                    self.send_answer(link, (src, dst), &answer.header(), out);
+                    *left -= 1;
+                }
                 Control::Icmp { .. } => {
                     if !self.send_icmp(packet, out, left) {
                         return;
@@ -328,10 +339,21 @@ impl Stack {
             window: UnscaledWindow(0),
             ..TcpHeader::default()
         };
+        self.send_answer(link, (src, dst), &header, out);
+    }
+
+    /// A segment of no connection, without payload.
+    fn send_answer<O: FrameSink>(
+        &mut self,
+        link: Link,
+        (src, dst): (Ipv4Addr, Ipv4Addr),
+        header: &TcpHeader,
+        out: &mut O,
+    ) {
         let mut buffer = HeaderBuffer::new();
         let ip = Ipv4Header::new(src, dst, PROTOCOL_TCP);
         buffer.ipv4(link, self.config.mac, &ip, header.len());
-        let start = buffer.tcp(src, dst, &header, 0);
+        let start = buffer.tcp(src, dst, header, 0);
         let offload = TxOffload {
             checksum: Some((start, tcp::CHECKSUM_OFFSET as u16)),
             segment_size: 0,

@@ -113,7 +113,7 @@ impl Stack {
             self.segment_arrives(now, index, &header, payload, host) == Verdict::Done
         });
         if !done {
-            self.segment_for_nobody(now, &header, payload.len, packet, host);
+            self.segment_for_nobody(now, &header, payload, packet, host);
         }
     }
 
@@ -324,7 +324,7 @@ impl Stack {
         &mut self,
         now: Instant,
         header: &TcpHeader,
-        payload_len: u32,
+        payload: Payload<'_>,
         packet: &Packet<'_>,
         host: &mut H,
     ) {
@@ -336,8 +336,14 @@ impl Stack {
         {
             return;
         }
+        if let Some(at) = self.listeners.ports.find(packet.dst, header.dst_port)
+            && let Some(endpoints) = self.endpoints_of(header, packet)
+            && self.cookie_returns(now, header, payload, at, endpoints, host)
+        {
+            return;
+        }
         self.counters.tcp_to_nowhere += 1;
-        if let Some(reset) = reset_for(header, payload_len) {
+        if let Some(reset) = reset_for(header, payload.len) {
             let reset = Control::reset(packet.link, packet.dst, packet.src, &reset);
             self.counters.tcp_resets_out += u64::from(self.push_control(reset));
         }

@@ -14,6 +14,7 @@ use crate::list::List;
 use crate::listen::Listeners;
 use crate::ports::EphemeralPorts;
 use crate::reassembly::{Key4, Reassembly};
+use crate::syn_cookie::code::Codec;
 use crate::udp::UdpSockets;
 use crate::v6::Six;
 
@@ -31,6 +32,7 @@ pub struct Stack {
     pub(crate) control: ControlQueue,
     pub(crate) keys: Keys,
     pub(crate) listeners: Listeners,
+    pub(crate) cookies: Codec,
     pub(crate) udp: UdpSockets,
     pub(crate) reassembly: Reassembly<Key4>,
     pub(crate) six: Six,
@@ -64,6 +66,7 @@ impl Stack {
             neighbors,
             control: ControlQueue::new(config.control_queue),
             listeners: Listeners::new(config.max_listeners),
+            cookies: keys.cookies(),
             udp: UdpSockets::new(config.max_udp_sockets),
             reassembly: Reassembly::new(config.reassembly.clone()),
             six: Six::new(&config.ipv6, config.mtu, &keys, now),

@@ -106,6 +106,20 @@ impl Bench {
         assert_eq!(segment.payload.end, end);
         self.header.ack += len;
     }
+
+    /// With eight super-segments under way: an ACK for the oldest, then the next one.
+    fn pipe(&mut self, first: bool) {
+        const LEN: u32 = 14_480;
+        let (acked, under_way) = (self.header.ack, if first { 8 } else { 0 });
+        for _ in 0..under_way {
+            self.response(LEN);
+        }
+        self.header.ack = acked.add(LEN);
+        self.now = Instant::from_nanos(self.now.as_nanos() + 10_000);
+        assert!(self.receive(0).acked);
+        self.response(LEN);
+        self.header.ack = acked.add(LEN);
+    }
 }
 
 fn main() {
@@ -116,7 +130,7 @@ fn main() {
         .and_then(|n| n.parse().ok())
         .unwrap_or(1000);
     let mut bench = Bench::new();
-    for _ in 0..steps {
+    for step in 0..steps {
         let edge = bench.connection.receive_next() + (1 << 20);
         match kind.as_str() {
             "nothing" => {
@@ -160,7 +174,9 @@ fn main() {
                 let outcome = bench.receive(0);
                 assert!(outcome.acked);
             }
-            _ => panic!("nothing, rpc, request, response, bulk-in or bulk-out"),
+            // As that, with more under way.
+            "pipe" => bench.pipe(step == 0),
+            _ => panic!("nothing, rpc, request, response, bulk-in, bulk-out or pipe"),
         }
     }
     black_box(&bench.connection);

@@ -69,6 +69,8 @@ pub struct Connection {
     pub(crate) snd_base: SeqNumber,
     #[serde(with = "crate::snapshot::seq")]
     pub(crate) rcv_base: SeqNumber,
+    /// SND.WND, in bytes.
+    pub(crate) snd_wnd: u32,
 
     /// RCV.NXT; after the peer's FIN is in order, it lies after that.
     pub(crate) rcv_nxt: u64,
@@ -85,8 +87,6 @@ pub struct Connection {
     /// Up to where there is receive buffer.
     pub(crate) rcv_limit: u64,
 
-    /// SND.WND, in bytes.
-    pub(crate) snd_wnd: u32,
     /// SND.WL1 and SND.WL2, as stream offsets modulo 2^32.
     pub(crate) snd_wl1: u32,
     pub(crate) snd_wl2: u32,
@@ -109,15 +109,6 @@ pub struct Connection {
     /// Segments that are still acknowledged quickly.
     pub(crate) quick_acks: u8,
 
-    /// Retransmission or persist timer, or what comes before it: a tail loss probe, the reordering timer.
-    pub(crate) retransmit_at: Instant,
-    /// Delayed ACK.
-    pub(crate) ack_at: Instant,
-    /// Keepalive, FIN-WAIT-2 or TIME-WAIT. May fire early.
-    pub(crate) idle_at: Instant,
-
-    /// When data was last sent for the first time, or up to a sixty-fourth of a round trip before that.
-    pub(crate) run_at: Instant,
     /// How long after `retransmit_at` the retransmission timer proper fires, in microseconds.
     pub(crate) rto_after_us: u32,
     /// RTO, backoff included.
@@ -126,6 +117,15 @@ pub struct Connection {
     pub(crate) max_rto_us: u32,
     pub(crate) min_rtt_us: u32,
     pub(crate) rtt: RttEstimator,
+
+    /// Retransmission or persist timer, or what comes before it: a tail loss probe, the reordering timer.
+    pub(crate) retransmit_at: Instant,
+    /// Delayed ACK.
+    pub(crate) ack_at: Instant,
+    /// Keepalive, FIN-WAIT-2 or TIME-WAIT. May fire early.
+    pub(crate) idle_at: Instant,
+    /// When data was last sent for the first time, or up to a sixty-fourth of a round trip before that.
+    pub(crate) run_at: Instant,
     /// The data up to `rtt_end` is being timed; NO_OFFSET: none is.
     pub(crate) rtt_end: u64,
     /// When that was sent. While nothing is timed: about when data was sent last.
@@ -156,7 +156,7 @@ pub(crate) struct Cold {
     #[serde(skip)]
     pub(crate) sacked: RangeList,
     /// Bytes of `sacked`.
-    pub(crate) sacked_bytes: u64,
+    pub(crate) sacked_bytes: u32,
     /// What is out and not selectively acknowledged, with its transmit times; empty without RACK.
     #[serde(skip)]
     pub(crate) flight: Flight,
@@ -168,8 +168,6 @@ pub(crate) struct Cold {
     pub(crate) recover: u64,
     /// HighRxt: up to where was retransmitted in this recovery.
     pub(crate) high_rxt: u64,
-    /// RescueRxt: RecoveryPoint, once the rescue retransmission was used.
-    pub(crate) rescue_rxt: u64,
     /// What is not selectively acknowledged before this is deemed lost.
     pub(crate) lost_edge: u64,
     /// RFC 6675's estimate of the bytes in flight; kept while one of Flags::LOSSY is set.
@@ -197,6 +195,8 @@ pub(crate) struct Cold {
     pub(crate) passive: bool,
     /// All that is out is to be sent again: segments were too large.
     pub(crate) all_lost: bool,
+    /// RescueRxt: the rescue retransmission of this recovery was used.
+    pub(crate) rescued: bool,
     /// The window scale is offered (only while SYN-SENT and SYN-RECEIVED).
     pub(crate) scale_offered: bool,
     /// What the peer announced, and what we did.
@@ -243,6 +243,23 @@ impl Connection {
         connection.flags.set(Flags::SYN_DUE);
         connection.cold.passive = true;
         connection.take_syn(now, syn);
+        connection
+    }
+
+    /// As [`Connection::accept`], for a SYN that was answered before with this `iss` and forgotten (a SYN cookie): in SYN-RECEIVED,
+    /// no SYN-ACK is due, no timer runs, and the round-trip time is not known. The segment that brings the cookie must follow at once.
+    /// `receive_limit` is what the SYN-ACK's window was chosen from.
+    pub fn accept_answered(
+        now: Instant,
+        config: &Config,
+        iss: SeqNumber,
+        syn: &TcpHeader,
+        receive_limit: u64,
+    ) -> Self {
+        let mut connection = Self::accept(now, config, iss, syn);
+        connection.flags.clear(Flags::SYN_DUE);
+        connection.set_receive_limit(receive_limit);
+        connection.select_syn_window();
         connection
     }
 
@@ -426,7 +443,6 @@ impl Cold {
             undo: Undo::default(),
             recover: 0,
             high_rxt: 0,
-            rescue_rxt: 0,
             lost_edge: 0,
             pipe: 0,
             reno_sacked: 0,
@@ -441,6 +457,7 @@ impl Cold {
             soft_error: false,
             passive: false,
             all_lost: false,
+            rescued: false,
             scale_offered: config.window_scale.is_some(),
             peer_mss: DEFAULT_PEER_MSS,
             announced_mss,

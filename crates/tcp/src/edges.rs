@@ -36,13 +36,12 @@ impl Connection {
     /// acknowledged (rule 4).
     pub(crate) fn rescue(&self, ranges: &RangePool) -> Option<Range> {
         let sacked_end = self.cold.sacked.last(ranges)?.end;
-        let used = self.cold.rescue_rxt > self.snd_una;
         let start = self
             .snd_nxt
             .saturating_sub(u64::from(self.mss))
             .max(sacked_end)
             .max(self.cold.high_rxt);
-        (!used && start < self.snd_nxt).then_some(Range::new(start, self.snd_nxt))
+        (!self.cold.rescued && start < self.snd_nxt).then_some(Range::new(start, self.snd_nxt))
     }
 
     /// The first range from HighRxt to `end` that is not selectively acknowledged.

@@ -2,9 +2,10 @@
 
 use serde::{Deserialize, Serialize};
 
-/// A set of flags; `Flags::A | Flags::B` in constants by [`Flags::or`].
+/// A set of flags; `Flags::A | Flags::B` in constants by [`Flags::or`]. What the fast path looks at is in the lower half, so that its
+/// masks fit into an instruction.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
-pub(crate) struct Flags(u32);
+pub(crate) struct Flags(u64);
 
 impl Flags {
     // Due: poll_transmit has something to do.

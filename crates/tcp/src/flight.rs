@@ -163,7 +163,38 @@ impl Flight {
                 return Ok(());
             }
         }
-        self.insert_after(pool, self.tail, range, sent)
+        if self.len >= MAX_RANGES_PER_LIST {
+            return Err(NoRanges);
+        }
+        let index = pool.allocate(range, NIL, sent.0).ok_or(NoRanges)?;
+        self.len += 1;
+        if self.tail == NIL {
+            self.head = index;
+        } else {
+            pool.node_mut(self.tail).next = index;
+        }
+        self.tail = index;
+        Ok(())
+    }
+
+    /// Takes out what lies before `end`. Returns what was known of the last of it.
+    pub(crate) fn drop_before(&mut self, pool: &mut RangePool, end: u64) -> Option<Sent> {
+        let mut last = None;
+        while self.head != NIL {
+            let node = pool.node_mut(self.head);
+            if node.range.start >= end {
+                return last;
+            }
+            last = Some(Sent(node.tag));
+            if node.range.end > end {
+                node.range.start = end;
+                return last;
+            }
+            self.head = pool.give_back(self.head);
+            self.len -= 1;
+        }
+        self.tail = NIL;
+        last
     }
 
     fn insert_after(

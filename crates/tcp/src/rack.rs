@@ -18,7 +18,6 @@
 use serde::{Deserialize, Serialize};
 
 use crate::Connection;
-use crate::connection::NO_OFFSET;
 use crate::flags::Flags;
 use crate::flight::{Sent, Tick};
 use crate::range_pool::{Range, RangePool};
@@ -49,18 +48,20 @@ pub(crate) enum Mode {
 pub(crate) struct Rack {
     /// Where the run begins, or before SND.UNA.
     pub(crate) run_start: u64,
-    /// RACK.end_seq: of the segment that was sent last, among those delivered; NO_OFFSET: none is known.
-    pub(crate) end: u64,
-    /// RACK.fack: the highest offset delivered.
-    pub(crate) fack: u64,
-    /// RACK.dsack_round; NO_OFFSET: none.
-    dsack_round: u64,
     /// The reordering timer.
     pub(crate) due: Instant,
+    /// RACK.end_seq, modulo 2^32: of the segment that was sent last, among those delivered. Meaningful with `any`.
+    end: u32,
+    /// RACK.fack, modulo 2^32: the highest offset delivered.
+    fack: u32,
+    /// RACK.dsack_round, modulo 2^32; over unless it lies ahead of SND.UNA and not beyond SND.NXT.
+    dsack_round: u32,
     /// RACK.xmit_ts.
     pub(crate) sent_at: Tick,
     /// RACK.rtt, in microseconds.
     rtt_us: u32,
+    /// A delivered segment is known that says something about what is out.
+    pub(crate) any: bool,
     pub(crate) mode: Mode,
     /// RACK.reo_wnd_mult and RACK.reo_wnd_persist.
     multiplier: u8,
@@ -73,12 +74,13 @@ impl Rack {
     pub(crate) fn new(enabled: bool) -> Self {
         Self {
             run_start: 0,
-            end: NO_OFFSET,
-            fack: 0,
-            dsack_round: NO_OFFSET,
             due: Instant::NEVER,
+            end: 0,
+            fack: 0,
+            dsack_round: 0,
             sent_at: Tick::default(),
             rtt_us: 0,
+            any: false,
             mode: if enabled { Mode::On } else { Mode::Off },
             multiplier: 1,
             persist: 0,
@@ -162,7 +164,8 @@ impl Connection {
             return flight.is_empty() && !self.flags.any(Flags::RUNS);
         }
         let known: u64 = flight.iter(ranges).map(|(range, _)| range.len()).sum();
-        known + self.run().len() + self.cold.sacked_bytes == u64::from(self.outstanding())
+        known + self.run().len() + u64::from(self.cold.sacked_bytes)
+            == u64::from(self.outstanding())
             && last.is_none_or(|(range, _)| range.end <= self.run().start)
             && self.flags.any(Flags::RUNS) != flight.is_empty()
     }
@@ -215,9 +218,12 @@ impl Connection {
                 delivery.rtt_us = seen.now.since(sent.at()).max(1) as u32;
             }
             // RACK_detect_reordering () (section 6.2 step 3).
-            rack.reordering_seen |= part.end < fack && !sent.is_resent();
-            rack.fack = rack.fack.max(part.end);
-            rack.update(&seen, part.end, sent);
+            let end = part.end as u32;
+            rack.reordering_seen |= is_after(fack, end) && !sent.is_resent();
+            if is_after(end, rack.fack) {
+                rack.fack = end;
+            }
+            rack.update(&seen, end, sent);
         };
         let taken = self.cold.flight.take(ranges, range, &mut take);
         debug_assert!(taken.is_ok());
@@ -234,10 +240,8 @@ impl Connection {
     pub(crate) fn drop_acknowledged_runs(&mut self, ranges: &mut RangePool) -> Option<Tick> {
         let mut newest = None;
         if self.flags.any(Flags::RUNS) {
-            let acknowledged = Range::new(0, self.snd_una);
-            let _ = self.cold.flight.take(ranges, acknowledged, |_, sent| {
-                newest = (!sent.is_resent()).then(|| sent.at());
-            });
+            let last = self.cold.flight.drop_before(ranges, self.snd_una);
+            newest = last.filter(|sent| !sent.is_resent()).map(Sent::at);
             let any = !self.cold.flight.is_empty();
             self.flags.assign(Flags::RUNS, any);
         }
@@ -253,18 +257,20 @@ impl Connection {
         let rack = &mut self.cold.rack;
         if self.phase == Phase::Open && !self.flags.any(Flags::SACKED) && rack.due == Instant::NEVER
         {
-            rack.end = NO_OFFSET;
-            rack.fack = rack.fack.max(self.snd_una);
+            rack.any = false;
+            // What was selectively acknowledged is acknowledged by now.
+            rack.fack = self.snd_una as u32;
         }
     }
 
     /// RACK_update_reo_wnd (): D-SACK says that something was sent again for nothing (section 6.2 step 4).
     pub(crate) fn rack_note_dsack(&mut self) {
         let rack = &mut self.cold.rack;
-        if rack.dsack_round != NO_OFFSET && self.snd_una < rack.dsack_round {
+        let left = rack.dsack_round.wrapping_sub(self.snd_una as u32);
+        if left != 0 && left <= (self.snd_nxt - self.snd_una) as u32 {
             return;
         }
-        rack.dsack_round = self.snd_nxt;
+        rack.dsack_round = self.snd_nxt as u32;
         rack.multiplier = rack.multiplier.saturating_add(1);
         rack.persist = PERSIST;
     }
@@ -282,7 +288,7 @@ impl Connection {
     fn reordering_window(&self) -> u32 {
         let rack = &self.cold.rack;
         let mss = u64::from(self.mss);
-        let many_sacked = self.cold.sacked_bytes > (DUP_THRESH - 1) * mss
+        let many_sacked = u64::from(self.cold.sacked_bytes) > (DUP_THRESH - 1) * mss
             || u64::from(self.cold.sacked.len()) >= DUP_THRESH;
         if !rack.reordering_seen && (self.phase != Phase::Open || many_sacked) {
             return 0;
@@ -297,7 +303,7 @@ impl Connection {
     /// whether something was marked.
     pub(crate) fn rack_detect_loss(&mut self, now: Instant, ranges: &mut RangePool) -> bool {
         self.cold.rack.due = Instant::NEVER;
-        if self.cold.rack.end == NO_OFFSET {
+        if !self.cold.rack.any {
             return false;
         }
         let rack = self.cold.rack;
@@ -311,7 +317,7 @@ impl Connection {
         let (mut marked, mut longest) = (false, 0);
         self.cold.flight.update(ranges, |range, sent| {
             let order = newest.since(sent.at());
-            let sent_before = order > 0 || (order == 0 && range.end <= rack.end);
+            let sent_before = order > 0 || (order == 0 && !is_after(range.end as u32, rack.end));
             if sent.is_lost() || !sent_before {
                 return sent;
             }
@@ -423,10 +429,15 @@ impl Connection {
         }
         self.cold.rack.mode = Mode::On;
         self.cold.rack.run_start = self.snd_una;
-        self.cold.rack.end = NO_OFFSET;
+        self.cold.rack.any = false;
         self.run_at = now;
         self.flags.set(Flags::RACK);
     }
+}
+
+/// Whether `a` lies after `b`: stream offsets modulo 2^32, within 2^31 of each other.
+const fn is_after(a: u32, b: u32) -> bool {
+    a.wrapping_sub(b) as i32 > 0
 }
 
 /// What judges the round trips of one ACK.
@@ -439,7 +450,7 @@ struct Seen {
 
 impl Rack {
     /// RACK_update (): section 6.2 step 2.
-    fn update(&mut self, seen: &Seen, end: u64, sent: Sent) {
+    fn update(&mut self, seen: &Seen, end: u32, sent: Sent) {
         let rtt = seen.now.since(sent.at());
         if rtt < 0 {
             return;
@@ -453,7 +464,8 @@ impl Rack {
             }
         }
         let order = sent.at().since(self.sent_at);
-        if self.end == NO_OFFSET || order > 0 || (order == 0 && end > self.end) {
+        if !self.any || order > 0 || (order == 0 && is_after(end, self.end)) {
+            self.any = true;
             self.rtt_us = rtt as u32;
             self.sent_at = sent.at();
             self.end = end;

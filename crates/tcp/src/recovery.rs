@@ -162,7 +162,7 @@ impl Connection {
         self.cold
             .controller
             .on_loss(&mut self.window, now, in_flight, mss);
-        let known = self.cold.sacked_bytes as u32 + self.cold.reno_sacked;
+        let known = self.cold.sacked_bytes + self.cold.reno_sacked;
         let unknown = self.outstanding().saturating_sub(known);
         // Without SACK, it was a duplicate that told.
         let just_delivered = if self.flags.any(Flags::SACK) {
@@ -247,7 +247,7 @@ impl Connection {
         self.cold.reno_sacked = 0;
         self.cold.lost_edge = self.snd_una;
         self.cold.high_rxt = self.snd_una;
-        self.cold.rescue_rxt = 0;
+        self.cold.rescued = false;
         self.rack_recovery_over();
     }
 
@@ -268,6 +268,7 @@ impl Connection {
     pub(crate) fn enter_loss(&mut self, now: Instant, ranges: &mut RangePool) {
         let mss = u32::from(self.mss);
         self.drop_reneged(ranges);
+        self.forget_stale_rack();
         // RFC 5682 section 3.1 step 1: not where a recovery was going on, unless that was by timer and got nowhere.
         let frto = self.phase == Phase::Open
             || (self.phase == Phase::Loss && self.cold.undo.frto == Frto::Resent);

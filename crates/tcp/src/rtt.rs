@@ -40,10 +40,12 @@ impl RttEstimator {
     }
 
     /// "RTO <- SRTT + max (G, K*RTTVAR)" with K = 4 and G = 1 ms, in microseconds.
+    #[inline]
     pub(crate) fn rto_us(&self) -> u32 {
         self.srtt_x8 / 8 + self.rttvar_x4.max(1_000)
     }
 
+    #[inline]
     pub(crate) fn srtt_us(&self) -> u32 {
         self.srtt_x8 / 8
     }

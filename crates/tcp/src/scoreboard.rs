@@ -37,7 +37,7 @@ impl Connection {
             }
         }
         delivery.bytes += delivery.sacked;
-        self.cold.sacked_bytes += delivery.sacked;
+        self.cold.sacked_bytes += delivery.sacked as u32;
         let any = !self.cold.sacked.is_empty();
         self.flags.assign(Flags::SACKED, any);
     }
@@ -126,7 +126,7 @@ impl Connection {
         if !self.flags.any(Flags::SACKED) {
             return;
         }
-        self.cold.sacked_bytes -= self.cold.sacked.remove_before(ranges, self.snd_una);
+        self.cold.sacked_bytes -= self.cold.sacked.remove_before(ranges, self.snd_una) as u32;
         self.drop_reneged(ranges);
         let any = !self.cold.sacked.is_empty();
         self.flags.assign(Flags::SACKED, any);
@@ -154,7 +154,7 @@ impl Connection {
     /// arrived above" it "or more than (DupThresh - 1) * SMSS bytes". Moves the edge before which that is so.
     pub(crate) fn update_lost_edge(&mut self, ranges: &RangePool) {
         let mut above_ranges = self.cold.sacked.len();
-        let mut above_bytes = self.cold.sacked_bytes;
+        let mut above_bytes = u64::from(self.cold.sacked_bytes);
         let enough_bytes = u64::from(DUP_THRESH - 1) * u64::from(self.mss);
         let mut edge = self.cold.lost_edge.max(self.snd_una);
         for sacked in self.cold.sacked.iter(ranges) {

@@ -14,7 +14,7 @@ use crate::time::Instant;
 use crate::window::Autotune;
 
 /// What [`ConnectionSnapshot`] looks like. To be raised whenever a field of the control block changes.
-const VERSION: u32 = 2;
+const VERSION: u32 = 3;
 
 /// A connection as a plain value: versioned, serialisable, without pointers. The fields are the crate's own affair.
 #[derive(Debug, Serialize, Deserialize)]
@@ -161,7 +161,7 @@ impl Connection {
             list.first(ranges).is_none_or(|first| first.start > after)
                 && list.last(ranges).is_none_or(|last| last.end <= until)
         };
-        let fits = sacked == cold.sacked_bytes
+        let fits = sacked == u64::from(cold.sacked_bytes)
             && inside(&cold.sacked, self.snd_una, self.snd_nxt)
             && inside(&cold.out_of_order, self.rcv_nxt, self.rcv_adv)
             && self.transmit_times_fit(ranges)

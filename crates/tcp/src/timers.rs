@@ -6,7 +6,7 @@ use crate::Connection;
 use crate::flags::Flags;
 use crate::range_pool::RangePool;
 use crate::time::Instant;
-use crate::tlp::MAX_ACK_DELAY_US;
+use crate::tlp::{GRANULARITY_US, MAX_ACK_DELAY_US};
 use crate::types::{CloseReason, State, TimeoutOutcome};
 
 /// Retransmissions and probes of a connection that no application holds any more (Linux: tcp_orphan_retries).
@@ -77,20 +77,47 @@ impl Connection {
     /// Starts the retransmission timer (RFC 6298 section 5), or what may come before it.
     #[inline]
     pub(crate) fn arm_retransmission(&mut self, now: Instant) {
-        let mut delay_us = self.rto_us;
-        self.rto_after_us = 0;
-        // With one segment out and a timeout that is no longer than an ACK may be delayed, nothing can come before it.
-        let more_than_one = self.outstanding() > u32::from(self.mss);
-        if more_than_one || self.rto_us > MAX_ACK_DELAY_US {
-            if self.may_probe_tail() {
-                delay_us = delay_us.min(self.probe_timeout_us(more_than_one));
+        if self.outstanding() <= u32::from(self.mss) {
+            return self.arm_for_one(now);
+        }
+        if self.may_probe_tail() {
+            // None was measured: 0.
+            let round_trips = self.rtt.srtt_x8 / 4;
+            if round_trips > 0 {
+                let delay_us = self.rto_us.min(round_trips + GRANULARITY_US);
                 self.rto_after_us = self.rto_us - delay_us;
-            } else if self.flags.any(Flags::LOSSY) {
                 self.retransmit_at = now.after_micros(delay_us);
-                return self.hasten(self.cold.rack.due);
+                return;
             }
         }
+        self.arm_rarely(now);
+    }
+
+    /// One segment is out at most: with a timeout that is no longer than an ACK may be delayed, nothing can come before it.
+    #[inline]
+    fn arm_for_one(&mut self, now: Instant) {
+        if self.rto_us > MAX_ACK_DELAY_US {
+            return self.arm_rarely(now);
+        }
+        self.rto_after_us = 0;
+        self.retransmit_at = now.after_micros(self.rto_us);
+    }
+
+    /// Long timeouts, timeouts before a round trip was measured, and the reordering timer.
+    #[cold]
+    #[inline(never)]
+    fn arm_rarely(&mut self, now: Instant) {
+        let more_than_one = self.outstanding() > u32::from(self.mss);
+        let mut delay_us = self.rto_us;
+        self.rto_after_us = 0;
+        if self.may_probe_tail() {
+            delay_us = delay_us.min(self.probe_timeout_us(more_than_one));
+            self.rto_after_us = self.rto_us - delay_us;
+        }
         self.retransmit_at = now.after_micros(delay_us);
+        if self.flags.any(Flags::LOSSY) {
+            self.hasten(self.cold.rack.due);
+        }
     }
 
     /// The timer is the retransmission timer: puts before it the reordering timer, or a tail loss probe (RFC 8985 section 8:

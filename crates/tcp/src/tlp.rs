@@ -13,13 +13,13 @@ use crate::types::TxSegment;
 /// TLP.max_ack_delay: how long a peer may delay the ACK of a single segment (section 7.2: 200 ms).
 pub(crate) const MAX_ACK_DELAY_US: u32 = 200_000;
 /// Added to two round trips, as timers and peers are no finer.
-const GRANULARITY_US: u32 = 2_000;
+pub(crate) const GRANULARITY_US: u32 = 2_000;
 
 /// Section 7.1.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Tlp {
-    /// TLP.end_seq; meaningful with [`Flags::TLP_OUT`].
-    end: u64,
+    /// TLP.end_seq, modulo 2^32; meaningful with [`Flags::TLP_OUT`].
+    end: u32,
     /// TLP.is_retrans.
     is_retransmission: bool,
     /// The timer has fired, and the probe has yet to be sent. With [`Flags::PROBE_DUE`].
@@ -71,7 +71,7 @@ impl Connection {
             Some(segment) => segment,
             None => self.probe_with_last_segment(now, ranges)?,
         };
-        self.cold.tlp.end = self.snd_nxt;
+        self.cold.tlp.end = self.snd_nxt as u32;
         self.cold.counters.tail_probes = self.cold.counters.tail_probes.wrapping_add(1);
         self.flags.set(Flags::TLP_OUT);
         // "the sender MUST re-arm the RTO timer, not the PTO timer"
@@ -102,14 +102,16 @@ impl Connection {
         bare_duplicate: bool,
     ) {
         let tlp = self.cold.tlp;
-        if !self.flags.any(Flags::TLP_OUT) || ack < tlp.end {
+        let beyond = (ack as u32).wrapping_sub(tlp.end) as i32;
+        if !self.flags.any(Flags::TLP_OUT) || beyond < 0 {
             return;
         }
-        let arrived_twice = delivery.duplicate.is_some_and(|twice| twice.end == tlp.end);
-        if !tlp.is_retransmission || arrived_twice || (ack == tlp.end && bare_duplicate) {
+        let duplicate = delivery.duplicate;
+        let arrived_twice = duplicate.is_some_and(|twice| twice.end as u32 == tlp.end);
+        if !tlp.is_retransmission || arrived_twice || (beyond == 0 && bare_duplicate) {
             // Both arrived, or the probe was new data.
             self.flags.clear(Flags::TLP_OUT);
-        } else if ack > tlp.end {
+        } else if beyond > 0 {
             // "Repaired the single loss": which is congestion nevertheless.
             self.flags.clear(Flags::TLP_OUT);
             let mss = u32::from(self.mss);
@@ -124,6 +126,6 @@ impl Connection {
     pub(crate) fn is_of_tail_probe(&self, duplicate: Range) -> bool {
         self.flags.any(Flags::TLP_OUT)
             && self.cold.tlp.is_retransmission
-            && duplicate.end == self.cold.tlp.end
+            && duplicate.end as u32 == self.cold.tlp.end
     }
 }

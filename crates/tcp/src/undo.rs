@@ -12,7 +12,6 @@ use serde::{Deserialize, Serialize};
 
 use crate::Connection;
 use crate::congestion::CongestionControl;
-use crate::connection::NO_OFFSET;
 use crate::flags::Flags;
 use crate::rack::Delivery;
 use crate::range_pool::RangePool;
@@ -33,10 +32,10 @@ pub(crate) enum Frto {
 /// What to go back to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Undo {
-    /// SND.UNA when the window was reduced.
-    from: u64,
-    /// Once the recovery is over: until SND.UNA is here, D-SACK may still tell.
-    until: u64,
+    /// SND.UNA when the window was reduced, modulo 2^32.
+    from: u32,
+    /// Once the recovery is over: until SND.UNA is here (modulo 2^32), D-SACK may still tell.
+    until: u32,
     cwnd: u32,
     ssthresh: u32,
     /// Bytes sent again of which D-SACK has not told.
@@ -52,8 +51,8 @@ impl Connection {
     /// The window is about to be reduced.
     pub(crate) fn undo_save(&mut self) {
         self.cold.undo = Undo {
-            from: self.snd_una,
-            until: u64::MAX,
+            from: self.snd_una as u32,
+            until: 0,
             cwnd: self.window.cwnd,
             ssthresh: self.window.ssthresh,
             resent: 0,
@@ -66,7 +65,7 @@ impl Connection {
 
     /// The recovery is over, and nothing has been undone: what was sent again may still turn out to have arrived twice.
     pub(crate) fn undo_wait(&mut self) {
-        self.cold.undo.until = self.snd_nxt;
+        self.cold.undo.until = self.snd_nxt as u32;
         self.cold.undo.frto = Frto::Off;
     }
 
@@ -98,7 +97,9 @@ impl Connection {
         if !self.cold.undo.active {
             return false;
         }
-        if self.phase == Phase::Open && self.snd_una > self.cold.undo.until {
+        // It is no further than SND.NXT; if it seems to be, SND.UNA went past it long ago.
+        let left = self.cold.undo.until.wrapping_sub(self.snd_una as u32);
+        if self.phase == Phase::Open && left > self.outstanding() {
             self.cold.undo.active = false;
             return false;
         }
@@ -127,7 +128,8 @@ impl Connection {
         let Some(duplicate) = delivery.duplicate else {
             return false;
         };
-        if !undo.any_resent || undo.resent == 0 || duplicate.start < undo.from {
+        let before = ((duplicate.start as u32).wrapping_sub(undo.from) as i32) < 0;
+        if !undo.any_resent || undo.resent == 0 || before {
             return false;
         }
         let bytes = duplicate.len().min(undo.resent.into()) as u32;
@@ -156,7 +158,7 @@ impl Connection {
         if self.phase != Phase::Open {
             self.rack_unmark_all(ranges);
             // Which of two transmissions was delivered is in doubt.
-            self.cold.rack.end = NO_OFFSET;
+            self.cold.rack.any = false;
             self.reopen();
         }
         if by_timer {

@@ -1,13 +1,15 @@
 //! The receive window: what is advertised, when, and how large it should be.
 
 use serde::{Deserialize, Serialize};
-use sidecore_wire::{TcpHeader, UnscaledWindow};
+use sidecore_wire::{TcpHeader, UnscaledWindow, WindowScale};
 
 use crate::Connection;
 use crate::flags::Flags;
 use crate::time::Instant;
 use crate::types::State;
 
+/// Units of the window scale that the first window has at least.
+const LEAST_UNITS: u64 = 4;
 /// The least window that is ever suggested.
 const MIN_WINDOW_HINT: u32 = 64 * 1024;
 /// The largest: that of the largest window scale.
@@ -115,8 +117,15 @@ impl Connection {
     }
 
     /// The window field of a SYN: not scaled (RFC 7323 section 2.2).
+    ///
+    /// The scale becomes one in which this buffer is at least [`LEAST_UNITS`]: with a unit larger than the buffer, the window could
+    /// only be said to be closed, and would never open.
     pub(crate) fn select_syn_window(&mut self) -> UnscaledWindow {
         let bytes = self.rcv_limit.saturating_sub(self.rcv_nxt).min(0xffff);
+        let most = (bytes / LEAST_UNITS).checked_ilog2().unwrap_or(0);
+        if u32::from(self.rcv_scale.shift()) > most {
+            self.rcv_scale = WindowScale::new(most as u8);
+        }
         self.rcv_adv = self.rcv_adv.max(self.rcv_nxt + bytes);
         UnscaledWindow((self.rcv_adv - self.rcv_nxt) as u16)
     }

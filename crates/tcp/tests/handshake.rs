@@ -3,8 +3,10 @@
 mod common;
 
 use common::script::*;
-use sidecore_tcp::{CloseReason, Config, DropReason, State};
-use sidecore_wire::TcpFlags;
+use sidecore_tcp::{
+    CloseReason, Config, Connection, DropReason, Instant, RangePool, State, TxLimits,
+};
+use sidecore_wire::{TcpFlags, WindowScale};
 
 fn all_options() -> Config {
     Config {
@@ -289,4 +291,22 @@ fn a_syn_with_other_flags_is_still_a_syn() {
     // ECN set-up (RFC 3168): not agreed to, not minded.
     let mut t = Script::accept(&plain(), syn().with(TcpFlags::ECE | TcpFlags::CWR));
     t.sends([syn_ack()]);
+}
+
+/// With a unit larger than the buffer the window could only be closed, and would stay so.
+#[test]
+fn the_window_scale_suits_the_buffer() {
+    let config = Config {
+        window_scale: Some(WindowScale::new(10)),
+        ..plain()
+    };
+    for (buffer, scale) in [(600, 7), (65_535, 10), (3, 0)] {
+        let mut connection = Connection::connect(Instant::ZERO, &config, ISS);
+        connection.set_receive_limit(buffer);
+        let mut ranges = RangePool::new(8);
+        let syn = connection.poll_transmit(Instant::ZERO, &TxLimits::default(), &mut ranges);
+        let offered = syn.unwrap().header.options.window_scale;
+        assert_eq!(offered, Some(WindowScale::new(scale)));
+        assert_eq!(connection.info().receive_scale, scale);
+    }
 }

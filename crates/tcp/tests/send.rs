@@ -379,3 +379,18 @@ fn a_segment_smaller_than_the_window_waits_for_room() {
     t.recv(ack(1000));
     t.sends([data(2500, 1000), data(3500, 1000), data(4500, 500)]);
 }
+
+/// SND.WND counts from SND.UNA: when an ACK moves that, the window must be the one which that ACK brings, though it rides on a
+/// retransmission, whose sequence number is older than SND.WL1.
+#[test]
+fn the_window_of_a_newer_ack_counts_though_its_sequence_number_is_old() {
+    let mut t = Script::established();
+    t.recv(data(100, 100).window(2000));
+    t.sends([ack(0)]);
+    t.write(5000);
+    t.sends([data(0, 1000), data(1000, 1000)]);
+    // What was missing comes again. Nothing may go: what was offered ends at 2000.
+    t.recv(data(0, 100).ack(2000).window(0));
+    t.sends([ack(200).seq(2000)]);
+    assert_eq!(t.connection.info().send_window, 0);
+}

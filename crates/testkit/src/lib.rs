@@ -8,11 +8,14 @@
 //! | `link` | loss, duplication, delay, reordering, corruption, rate |
 //! | `host` | [`TestHost`]: keeps what is written until it is acknowledged, and checks what is stored |
 //! | `node` | [`Node`]: a stack with its host, its loopback, and short calls for tests |
+//! | `adversary` | two stacks on a network that does what bytes say |
 //! | `pair` | [`Pair`]: two nodes, two links, one clock, bounded steps |
 //! | `packet`, `packet6` | frames made by hand, and frames taken apart |
+//! | `sockets` | [`sockets::Sockets`]: sockets with Linux's numbers and errors over one stack, IP packets in and out |
 
 #![forbid(unsafe_code)]
 
+pub mod adversary;
 mod device;
 mod host;
 mod link;
@@ -21,6 +24,7 @@ pub mod packet;
 pub mod packet6;
 mod pair;
 mod rng;
+pub mod sockets;
 
 use proptest::test_runner::{Config as ProptestConfig, RngSeed};
 

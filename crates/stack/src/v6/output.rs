@@ -15,7 +15,7 @@ use super::nd::solicit;
 use super::neighbor::Resolution6;
 use crate::DETACHED;
 use crate::connections::flag;
-use crate::control::Link;
+use crate::control::{Link, SynAck};
 use crate::host::Host;
 use crate::output::{QUANTUM, Visit};
 use crate::sink::{FrameSink, TxOffload, TxPayload};
@@ -45,6 +45,13 @@ pub(crate) enum Control6 {
         ack: SeqNumber,
         flags: TcpFlags,
     },
+    /// A SYN-ACK with a cookie, for a SYN of which nothing is kept.
+    SynAck {
+        link: Link,
+        src: Ipv6Addr,
+        dst: Ipv6Addr,
+        answer: SynAck,
+    },
 }
 
 impl Control6 {
@@ -63,7 +70,8 @@ impl Control6 {
 
     /// Whether it goes to the loopback.
     pub(crate) const fn is_loopback(&self) -> bool {
-        let (Self::Message { link, .. } | Self::Reset { link, .. }) = self;
+        let (Self::Message { link, .. } | Self::Reset { link, .. } | Self::SynAck { link, .. }) =
+            self;
         matches!(link, Link::Loopback)
     }
 }
@@ -207,6 +215,15 @@ impl Stack {
                 self.send_reset6(packet, out);
                 *left -= 1;
             }
+            Control6::SynAck {
+                link,
+                src,
+                dst,
+                answer,
+            } => {
+                self.send_answer6(link, (src, dst), &answer.header(), out);
+                *left -= 1;
+            }
             Control6::Message { alert: true, .. } => {
                 self.send_alert(packet, out);
                 *left -= 1;
@@ -238,10 +255,21 @@ impl Stack {
             window: UnscaledWindow(0),
             ..TcpHeader::default()
         };
+        self.send_answer6(link, (src, dst), &header, out);
+    }
+
+    /// A segment of no connection, without payload.
+    fn send_answer6<O: FrameSink>(
+        &mut self,
+        link: Link,
+        (src, dst): (Ipv6Addr, Ipv6Addr),
+        header: &TcpHeader,
+        out: &mut O,
+    ) {
         let mut buffer = HeaderBuffer6::new();
         let ip = self.header6(src, dst, ipv6::PROTOCOL_TCP);
         buffer.ipv6(link, self.config.mac, &ip, header.len());
-        let start = buffer.tcp(checksum::pseudo_v6(src, dst, 0, 0), &header, 0);
+        let start = buffer.tcp(checksum::pseudo_v6(src, dst, 0, 0), header, 0);
         let offload = TxOffload {
             checksum: Some((start, tcp::CHECKSUM_OFFSET as u16)),
             segment_size: 0,

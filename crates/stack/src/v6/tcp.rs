@@ -106,13 +106,12 @@ impl Stack {
             return;
         }
         let payload = Payload::new(transport, data_offset);
-        let len = payload.len;
         let found = self.connections.find6(&key_of(&packet.header, &header));
         let done = found.is_some_and(|index| {
             self.segment_arrives6(now, index, &header, payload, host) == Verdict::Done
         });
         if !done {
-            self.segment_for_nobody6(now, &header, len, packet, host);
+            self.segment_for_nobody6(now, &header, payload, packet, host);
         }
     }
 
@@ -122,7 +121,7 @@ impl Stack {
         &mut self,
         now: Instant,
         header: &TcpHeader,
-        payload_len: u32,
+        payload: Payload<'_>,
         packet: &Packet6<'_>,
         host: &mut H,
     ) {
@@ -133,8 +132,14 @@ impl Stack {
         {
             return;
         }
+        if let Some(at) = self.listeners.ports6.find(packet.dst(), header.dst_port)
+            && let Some(endpoints) = self.endpoints_of6(header, packet)
+            && self.cookie_returns(now, header, payload, at, endpoints, host)
+        {
+            return;
+        }
         self.counters.tcp_to_nowhere += 1;
-        if let Some(reset) = reset_for(header, payload_len) {
+        if let Some(reset) = reset_for(header, payload.len) {
             let reset = Control6::reset(packet.link, packet.dst(), packet.src(), &reset);
             self.counters.tcp_resets_out += u64::from(self.push_control(Control::Six(reset)));
         }
@@ -148,22 +153,27 @@ impl Stack {
         packet: &Packet6<'_>,
         host: &mut H,
     ) -> bool {
-        let (src, dst) = (packet.src(), packet.dst());
-        let Some(at) = self.listeners.ports6.find(dst, header.dst_port) else {
+        let Some(at) = self.listeners.ports6.find(packet.dst(), header.dst_port) else {
             return false;
         };
+        let Some(endpoints) = self.endpoints_of6(header, packet) else {
+            self.counters.syn_dropped += 1;
+            return true;
+        };
+        self.open_passive(now, header, at, endpoints, packet.link, host)
+    }
+
+    /// Between whom a connection would be that a packet opens; `None` if there is no way back.
+    fn endpoints_of6(&self, header: &TcpHeader, packet: &Packet6<'_>) -> Option<Endpoints> {
+        let (src, dst) = (packet.src(), packet.dst());
         let next_hop = match self.route6(src) {
             Some(Route6::Local) => None,
             Some(Route6::Link(next_hop)) => Some(next_hop),
-            Some(Route6::Group) | None => {
-                self.counters.syn_dropped += 1;
-                return true;
-            }
+            Some(Route6::Group) | None => return None,
         };
         let local = SocketAddrV6::new(dst, header.dst_port, 0, 0);
         let remote = SocketAddrV6::new(src, header.src_port, 0, 0);
-        let flow = self.flow6(local, remote, next_hop);
-        self.open_passive(now, header, at, Endpoints::V6(flow), host)
+        Some(Endpoints::V6(self.flow6(local, remote, next_hop)))
     }
 
     fn flow6(&self, local: SocketAddrV6, remote: SocketAddrV6, hop: Option<Ipv6Addr>) -> Flow6 {

@@ -3,15 +3,24 @@
 
 use std::time::Duration;
 
+use sidecore_stack::SynCookies;
 use sidecore_testkit::packet::header;
 use sidecore_testkit::{A, B, Pair, pattern};
 
 use crate::raw::*;
 
+/// Where a full SYN queue means what it says.
+fn without_cookies() -> Raw {
+    Raw::with(|config| {
+        config.neighbors.push((PEER.ip, PEER.mac));
+        config.syn_cookies = SynCookies::Off;
+    })
+}
+
 /// A listener with a backlog whose host has no room, and a handshake from port 9 whose last ACK found none: its sequence
 /// number.
 fn held_up(backlog: u32) -> (Raw, u32, u32) {
-    let mut raw = Raw::new();
+    let mut raw = without_cookies();
     let (_, listener) = raw.listen(80, backlog);
     let (_, iss, _) = one_tcp(raw.tcp(&header(9, 80, SYN, 1000, 0), &[]));
     raw.node.host.accept_queue = 0;
@@ -112,7 +121,7 @@ fn whoever_has_answered_gives_way_to_nobody() {
 
 #[test]
 fn a_backlog_of_answered_handshakes_takes_no_more_syns() {
-    let mut raw = Raw::new();
+    let mut raw = without_cookies();
     let (id, listener) = raw.listen(80, 2);
     let iss: Vec<u32> = (1..=2)
         .map(|port| one_tcp(raw.tcp(&header(port, 80, SYN, 1000, 0), &[])).1)

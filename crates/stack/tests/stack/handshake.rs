@@ -1,6 +1,6 @@
 use std::net::{Ipv4Addr, SocketAddr};
 
-use sidecore_stack::{DETACHED, StackError};
+use sidecore_stack::{DETACHED, StackError, SynCookies};
 use sidecore_tcp::{CloseReason, State};
 use sidecore_testkit::packet::header;
 use sidecore_testkit::{A, B, Event, Pair};
@@ -131,8 +131,11 @@ fn the_host_may_refuse() {
 }
 
 #[test]
-fn the_oldest_handshake_gives_way() {
-    let mut raw = Raw::new();
+fn without_cookies_the_oldest_handshake_gives_way() {
+    let mut raw = Raw::with(|config| {
+        config.neighbors.push((PEER.ip, PEER.mac));
+        config.syn_cookies = SynCookies::Off;
+    });
     let (_, listener) = raw.listen(80, 3);
     let iss: Vec<u32> = (1..=5)
         .map(|port| one_tcp(raw.tcp(&header(port, 80, SYN, 1000, 0), &[])).1)
@@ -154,6 +157,7 @@ fn the_total_of_handshakes_is_limited() {
     let mut raw = Raw::with(|config| {
         config.neighbors.push((PEER.ip, PEER.mac));
         config.syn_backlog_total = 2;
+        config.syn_cookies = SynCookies::Off;
     });
     raw.listen(80, 10);
     raw.listen(81, 10);

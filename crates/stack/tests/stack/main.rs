@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 mod accept_queue;
+mod adversary;
 mod arp;
 mod close;
 mod handshake;
@@ -14,5 +15,6 @@ mod random;
 mod raw;
 mod six;
 mod smoltcp_peer;
+mod syn_cookies;
 mod transfer;
 mod udp;

@@ -30,15 +30,16 @@ const ALPHA: f64 = 3.0 * (1.0 - BETA) / (1.0 + BETA);
 #[derive(Clone, Copy, PartialEq, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Cubic {
     /// W_max: the window just before the last reduction (after fast convergence); 0: there was none.
-    w_max: f64,
-    /// W_est: what Reno would have by now.
-    w_est: f64,
+    w_max: f32,
+    /// W_est: what Reno would have by now. It grows by a few bytes an ACK, so that its fraction needs a place of its own.
+    w_est: u32,
+    w_est_fraction: f32,
     /// What of cwnd's growth is less than a byte.
-    fraction: f64,
+    fraction: f32,
     /// K, in seconds.
-    k: f64,
-    /// When the current congestion avoidance began, in nanoseconds; 0: it begins with the next ACK.
-    epoch_start: u64,
+    k: f32,
+    /// When the current congestion avoidance began, in milliseconds modulo 2^32; 0: it begins with the next ACK.
+    epoch_start: u32,
     /// cwnd_prior: the window before the last reduction.
     cwnd_prior: u32,
     hystart: HyStart,
@@ -50,10 +51,15 @@ pub(crate) struct Cubic {
 #[derive(Clone, Copy, PartialEq, Debug, Default, Serialize, Deserialize)]
 struct Saved {
     w_max: f32,
-    w_est: f32,
+    w_est: u32,
     k: f32,
     cwnd_prior: u32,
-    epoch_start: u64,
+    epoch_start: u32,
+}
+
+/// The time as epochs have it: milliseconds modulo 2^32, and never 0.
+fn epoch(now: Instant) -> u32 {
+    (now.as_millis() as u32).max(1)
 }
 
 impl Cubic {
@@ -62,17 +68,17 @@ impl Cubic {
     fn reduce(&mut self, window: &mut Window, in_flight: u32, mss: u32) {
         let flight = f64::from(in_flight.min(window.cwnd).max(mss));
         self.saved = Saved {
-            w_max: self.w_max as f32,
-            w_est: self.w_est as f32,
-            k: self.k as f32,
+            w_max: self.w_max,
+            w_est: self.w_est,
+            k: self.k,
             cwnd_prior: self.cwnd_prior,
             epoch_start: self.epoch_start,
         };
         // Fast convergence: "if cwnd < W_max: W_max = cwnd * (1 + beta_cubic) / 2"
-        self.w_max = if flight < self.w_max {
-            flight * (1.0 + BETA) / 2.0
+        self.w_max = if flight < f64::from(self.w_max) {
+            (flight * (1.0 + BETA) / 2.0) as f32
         } else {
-            flight
+            flight as f32
         };
         self.cwnd_prior = flight as u32;
         window.ssthresh = ((flight * BETA) as u32).max(2 * mss);
@@ -83,14 +89,16 @@ impl Cubic {
     /// RFC 9438 section 4.2: the epoch starts with congestion avoidance.
     fn start_epoch(&mut self, window: &Window, now: Instant, mss: f64) {
         let cwnd = f64::from(window.cwnd);
-        self.epoch_start = now.as_nanos().max(1);
-        self.w_est = cwnd;
-        if self.w_max <= cwnd {
+        let w_max = f64::from(self.w_max);
+        self.epoch_start = epoch(now);
+        self.w_est = window.cwnd;
+        self.w_est_fraction = 0.0;
+        if w_max <= cwnd {
             // Slow start went past W_max, or there was no loss yet (section 4.10: "K = 0, W_max = cwnd").
-            self.w_max = cwnd;
+            self.w_max = cwnd as f32;
             self.k = 0.0;
         } else {
-            self.k = ((self.w_max - cwnd) / mss / C).cbrt();
+            self.k = ((w_max - cwnd) / mss / C).cbrt() as f32;
         }
     }
 
@@ -102,34 +110,38 @@ impl Cubic {
         }
         let cwnd = f64::from(window.cwnd);
         let acked = f64::from(acked);
-        let t = ack.now.as_nanos().saturating_sub(self.epoch_start) as f64 / 1e9;
+        let t = f64::from(epoch(ack.now).wrapping_sub(self.epoch_start)) / 1e3;
         let rtt = f64::from(ack.srtt_us) / 1e6;
 
         // "W_est = W_est + alpha_cubic * segments_acked / cwnd"; alpha is 1 "once W_est reaches cwnd_prior".
-        let alpha = if self.w_est < f64::from(self.cwnd_prior) {
+        let alpha = if self.w_est < self.cwnd_prior {
             ALPHA
         } else {
             1.0
         };
-        self.w_est += alpha * mss * acked / cwnd;
+        let w_est =
+            f64::from(self.w_est) + f64::from(self.w_est_fraction) + alpha * mss * acked / cwnd;
+        self.w_est = w_est as u32;
+        self.w_est_fraction = (w_est - f64::from(self.w_est)) as f32;
 
-        if self.w_cubic(t, mss) < self.w_est {
+        let grown = if self.w_cubic(t, mss) < w_est {
             // Section 4.3, the Reno-friendly region: "cwnd SHOULD be set to W_est at each reception of a new ACK".
-            self.fraction += self.w_est.max(cwnd) - cwnd;
+            w_est.max(cwnd) - cwnd
         } else {
             // "target" of section 4.2: between cwnd and 1.5 cwnd.
             let target = self.w_cubic(t + rtt, mss).clamp(cwnd, 1.5 * cwnd);
-            self.fraction += (target - cwnd) * acked / cwnd;
-        }
-        let whole = self.fraction.clamp(0.0, f64::from(MAX_CWND)) as u32;
-        self.fraction -= f64::from(whole);
+            (target - cwnd) * acked / cwnd
+        };
+        let grown = grown + f64::from(self.fraction);
+        let whole = grown.clamp(0.0, f64::from(MAX_CWND)) as u32;
+        self.fraction = (grown - f64::from(whole)) as f32;
         window.grow(whole);
     }
 
     /// RFC 9438 equation 1, in bytes.
     fn w_cubic(&self, t: f64, mss: f64) -> f64 {
-        let d = t - self.k;
-        C * mss * d * d * d + self.w_max
+        let d = t - f64::from(self.k);
+        C * mss * d * d * d + f64::from(self.w_max)
     }
 }
 
@@ -157,9 +169,10 @@ impl CongestionControl for Cubic {
 
     /// RFC 9438 section 4.9.
     fn on_undo(&mut self, _window: &mut Window, _now: Instant) {
-        self.w_max = self.saved.w_max.into();
-        self.w_est = self.saved.w_est.into();
-        self.k = self.saved.k.into();
+        self.w_max = self.saved.w_max;
+        self.w_est = self.saved.w_est;
+        self.w_est_fraction = 0.0;
+        self.k = self.saved.k;
         self.cwnd_prior = self.saved.cwnd_prior;
         self.epoch_start = self.saved.epoch_start;
     }
@@ -171,21 +184,18 @@ impl CongestionControl for Cubic {
     /// RFC 9438 section 4.2 and 5.8: time in which the application sent nothing does not count.
     fn on_restart(&mut self, _window: &mut Window, now: Instant, idle_us: u32) {
         if self.epoch_start != 0 {
-            let shifted = self
-                .epoch_start
-                .saturating_add(u64::from(idle_us).saturating_mul(1_000));
-            self.epoch_start = shifted.min(now.as_nanos()).max(1);
+            let elapsed = epoch(now).wrapping_sub(self.epoch_start);
+            let idle = (idle_us / 1_000).min(elapsed);
+            self.epoch_start = self.epoch_start.wrapping_add(idle).max(1);
         }
     }
 
     fn change_clock(&mut self, from: Instant, to: Instant) {
-        if self.epoch_start != 0 {
-            let start = Instant::from_nanos(self.epoch_start);
-            self.epoch_start = start.on_other_clock(from, to).as_nanos().max(1);
-        }
-        if self.saved.epoch_start != 0 {
-            let start = Instant::from_nanos(self.saved.epoch_start);
-            self.saved.epoch_start = start.on_other_clock(from, to).as_nanos().max(1);
+        let jump = epoch(to).wrapping_sub(epoch(from));
+        for start in [&mut self.epoch_start, &mut self.saved.epoch_start] {
+            if *start != 0 {
+                *start = start.wrapping_add(jump).max(1);
+            }
         }
     }
 }

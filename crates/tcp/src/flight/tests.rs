@@ -110,7 +110,7 @@ proptest! {
     /// Against a model of one tag for each byte.
     #[test]
     fn ranges_say_what_was_said_of_each_byte(
-        operations in proptest::collection::vec((0u8..3, 0u64..64, 1u64..16, 1u32..4), 0..60),
+        operations in proptest::collection::vec((0u8..4, 0u64..64, 1u64..16, 1u32..4), 0..60),
     ) {
         let mut pool = RangePool::new(64);
         let mut flight = Flight::new();
@@ -129,6 +129,12 @@ proptest! {
                     let range = &mut model[at as usize..(at + len) as usize];
                     prop_assert_eq!(taken as usize, range.iter().flatten().count());
                     range.fill(None);
+                }
+                2 => {
+                    let before = model[..at as usize].iter().flatten().last().copied();
+                    let last = flight.drop_before(&mut pool, at).map(|sent| sent.0);
+                    prop_assert_eq!(last, before);
+                    model[..at as usize].fill(None);
                 }
                 _ => {
                     let node = flight.iter(&pool).find(|(range, _)| range.end > at);

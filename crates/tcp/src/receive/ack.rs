@@ -138,10 +138,15 @@ impl Connection {
 
     /// "If SND.WL1 < SEG.SEQ or (SND.WL1 = SEG.SEQ and SND.WL2 =< SEG.ACK), set SND.WND <- SEG.WND …". Returns whether the
     /// window is another than before.
+    ///
+    /// A segment whose ACK is beyond SND.UNA is newer than all before it, also if its own data was retransmitted, so that its
+    /// sequence number is an old one. Its window must be taken: SND.WND counts from SND.UNA, and would else be moved right with it,
+    /// beyond what the peer has offered.
     fn update_send_window(&mut self, arrival: &Arrival<'_>, ack: u64) -> bool {
         let newer_seq = (arrival.seq as u32).wrapping_sub(self.snd_wl1) as i32;
         let newer_ack = (ack as u32).wrapping_sub(self.snd_wl2) as i32;
-        if newer_seq < 0 || (newer_seq == 0 && newer_ack < 0) {
+        let older = newer_seq < 0 || (newer_seq == 0 && newer_ack < 0);
+        if older && ack == self.snd_una {
             return false;
         }
         let before = self.snd_wnd;

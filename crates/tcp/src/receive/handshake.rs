@@ -92,9 +92,12 @@ impl Connection {
         self.state = State::Established;
         arrival.outcome.established = true;
         self.flags.clear(Flags::SYN_DUE.or(Flags::UNSYNCHRONIZED));
-        self.retransmit_at = Instant::NEVER;
+        // A SYN-ACK with a cookie was sent by nobody who would know when.
+        let timed = core::mem::replace(&mut self.retransmit_at, Instant::NEVER) != Instant::NEVER;
         if self.cold.attempts == 0 {
-            self.rtt_finish(arrival.now);
+            if timed {
+                self.rtt_finish(arrival.now);
+            }
         } else {
             // RFC 6298 section 5.7: "If the timer expires awaiting the ACK of a SYN segment and the TCP implementation is
             // using an RTO less than 3 seconds, the RTO MUST be re-initialized to 3 seconds when data transmission begins".

@@ -68,12 +68,13 @@ impl Connection {
         tx: &TxLimits,
         ranges: &mut RangePool,
     ) -> Option<TxSegment> {
-        if self.snd_nxt < self.send_limit {
+        let unsent = self.send_limit.saturating_sub(self.snd_nxt);
+        if unsent > 0 {
             if self.snd_nxt == self.snd_una {
                 self.restart_after_idle(now);
                 self.run_at = now;
             }
-            match self.sendable::<LOSSY>(tx.max_segments_bytes) {
+            match self.sendable_of::<LOSSY>(unsent, tx.max_segments_bytes) {
                 Ok(plan) => return Some(self.new_data::<LOSSY>(now, plan, ranges)),
                 Err(hold) => self.note_hold(now, hold),
             }
@@ -172,12 +173,20 @@ impl Connection {
     /// How much new data may go out as one (super-)segment.
     #[inline]
     fn sendable<const LOSSY: bool>(&self, max_segments_bytes: u32) -> Result<Plan, Hold> {
-        let Some(unsent) = self.send_limit.checked_sub(self.snd_nxt) else {
-            return Err(Hold::Nothing);
-        };
+        let unsent = self.send_limit.saturating_sub(self.snd_nxt);
         if unsent == 0 {
             return Err(Hold::Nothing);
         }
+        self.sendable_of::<LOSSY>(unsent, max_segments_bytes)
+    }
+
+    /// The same, where so many bytes wait.
+    #[inline(always)]
+    fn sendable_of<const LOSSY: bool>(
+        &self,
+        unsent: u64,
+        max_segments_bytes: u32,
+    ) -> Result<Plan, Hold> {
         // D and U of RFC 9293 section 3.8.6.2.1, and what the congestion window leaves.
         let usable = (self.snd_una + u64::from(self.snd_wnd)).saturating_sub(self.snd_nxt);
         let in_flight = if LOSSY {

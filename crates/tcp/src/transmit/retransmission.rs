@@ -74,7 +74,7 @@ impl Connection {
                 && self.may_retransmit(rescue)
             {
                 // "HighRxt MUST NOT be updated"
-                self.cold.rescue_rxt = self.cold.recover;
+                self.cold.rescued = true;
                 return Some(self.retransmit(now, rescue, ranges));
             }
         }

@@ -67,6 +67,19 @@ impl Raw6 {
         }
     }
 
+    /// A node of this configuration that has its addresses and knows the peer.
+    pub(crate) fn of(mut config: NodeConfig) -> Self {
+        let now = Instant::from_secs(1000);
+        let six = &mut config.stack.ipv6;
+        six.neighbors.push((PEER.ip, PEER.mac));
+        six.dad_transmits = 0;
+        six.accept_routers = false;
+        let node = Node::new(&config, now);
+        let mut raw = Self { node, now };
+        raw.pass(Duration::from_secs(2));
+        raw
+    }
+
     /// A frame comes; what is sent in this turn.
     pub(crate) fn send(&mut self, frame: &[u8]) -> Vec<Packet6> {
         self.node.receive(self.now, frame);

@@ -1,0 +1,26 @@
+//! Two stacks on a network that does anything. The fuzz target `stack_pair` does the same with more patience.
+
+use proptest::prelude::*;
+use sidecore_testkit::{Rng, adversary, property_config};
+
+proptest! {
+    #![proptest_config(property_config(300))]
+
+    #[test]
+    fn short_runs(bytes in proptest::collection::vec(any::<u8>(), 0..400)) {
+        adversary::run(&bytes);
+    }
+}
+
+/// Longer ones, from a seed.
+#[test]
+fn long_runs() {
+    let runs = std::env::var("RUNS")
+        .ok()
+        .and_then(|runs| runs.parse().ok());
+    for seed in 0..runs.unwrap_or(60) {
+        let mut rng = Rng::new(seed);
+        let bytes: Vec<u8> = (0..6000).map(|_| rng.below(256) as u8).collect();
+        adversary::run(&bytes);
+    }
+}
