@@ -66,17 +66,18 @@ impl Connection {
             return None;
         }
         let new = self.probe_with_new_data(now, ranges);
-        self.cold.tlp.is_retransmission = new.is_none();
-        let probe = match new {
-            Some(segment) => segment,
-            None => self.probe_with_last_segment(now, ranges)?,
-        };
+        let is_new = new.is_some();
+        let probe = new.or_else(|| self.probe_with_last_segment(now, ranges));
         self.cold.tlp.end = self.snd_nxt as u32;
-        self.cold.counters.tail_probes = self.cold.counters.tail_probes.wrapping_add(1);
+        // A probe that was not sent repairs nothing either.
+        self.cold.tlp.is_retransmission = !is_new && probe.is_some();
+        let sent = u32::from(probe.is_some());
+        self.cold.counters.tail_probes = self.cold.counters.tail_probes.wrapping_add(sent);
         self.flags.set(Flags::TLP_OUT);
-        // "the sender MUST re-arm the RTO timer, not the PTO timer"
+        // "regardless of whether a loss probe was sent, the sender MUST re-arm the RTO timer, not the PTO timer": the last
+        // segment may lie beyond a window that has shrunk.
         self.arm_retransmission(now);
-        Some(probe)
+        probe
     }
 
     fn probe_with_last_segment(
