@@ -228,14 +228,36 @@ impl Meeting {
         connections.into_iter().map(state).collect()
     }
 
-    /// After a conversation: who ended first waits, the other one has forgotten it.
+    /// How many resets the kernel's side has sent.
+    fn kernel_resets(&self) -> Result<u64> {
+        let text = self
+            .ground
+            .inside(|| std::fs::read_to_string("/proc/thread-self/net/snmp"))?;
+        let mut lines = text.lines().filter_map(|line| line.strip_prefix("Tcp: "));
+        let (names, values) = (lines.next(), lines.next());
+        let (names, values) = names.zip(values).context("no figures of TCP")?;
+        let mut pairs = names.split(' ').zip(values.split(' '));
+        let resets = pairs.find(|(name, _)| *name == "OutRsts");
+        Ok(resets.context("no OutRsts")?.1.parse()?)
+    }
+
+    /// After a conversation: who ended first waits, the other one has forgotten it. A second ACK of the other's FIN, or a frame that was overtaken by
+    /// the end of it all, is answered by a reset, which ends the waiting (RFC 9293 section 3.10.7.4; a hazard, says RFC 1337).
     fn expect_closed(&self, first: Role) -> Result<()> {
         let last = Instant::now() + STUCK;
         loop {
             let (kernel, engine) = (self.kernel_states()?, self.engine_states());
             let as_expected = match first {
-                Role::Kernel => kernel == ["TIME-WAIT"] && engine.is_empty(),
-                Role::Engine => kernel.is_empty() && engine == ["timewait"],
+                Role::Kernel => {
+                    let waits = kernel == ["TIME-WAIT"];
+                    let was_reset = || self.ground.figure("/stack/tcp_resets_out") > 0;
+                    engine.is_empty() && (waits || kernel.is_empty() && was_reset())
+                }
+                Role::Engine => {
+                    let waits = engine == ["timewait"];
+                    let was_reset = self.kernel_resets()? > 0;
+                    kernel.is_empty() && (waits || engine.is_empty() && was_reset)
+                }
             };
             if as_expected {
                 return Ok(());
