@@ -166,13 +166,33 @@ pub enum Opt {
     LocalAddress = 12,
     /// Read only: address of the peer is answered in body 0..3.
     PeerAddress = 13,
+    /// Bytes that may wait unsent: when fewer wait again after a send, [`crate::EventKind::Writable`] comes. 0: it never does
+    /// (TCP_NOTSENT_LOWAT).
+    NotsentLowat = 14,
+    /// Bytes of the largest segment, 88 to 32767: before the connection opens, what is announced and sent; later, what is sent, and never
+    /// more than before. Read: the payload of a full segment, options taken off, once there is a connection (TCP_MAXSEG).
+    MaxSegment = 15,
+    /// How often a SYN or SYN-ACK is sent again, 1 to 127; 0: the engine's default (TCP_SYNCNT).
+    SynRetries = 16,
+    /// Bytes that the receive window is never larger than; 0: no such limit (TCP_WINDOW_CLAMP).
+    WindowClamp = 17,
+    /// How long FIN-WAIT-2 lasts after Close, 120 s at most; 0: the engine's default, u64::MAX: it ends at once (TCP_LINGER2).
+    FinWait2 = 18,
+    /// Listener: a connection is accepted when data has come, or so long after its SYN. 0: at once (TCP_DEFER_ACCEPT).
+    DeferAccept = 19,
+    /// Traffic class of what is sent; of a stream the upper six bits count (IP_TOS, IPV6_TCLASS).
+    TrafficClass = 20,
+    /// Time to live or hop limit of what is sent, 1 to 255; 0: the engine's default (IP_TTL, IPV6_UNICAST_HOPS).
+    HopLimit = 21,
+    /// 1: a socket bound to an address of IPv6 takes nothing of IPv4. Before it is bound (datagrams) or listens (IPV6_V6ONLY).
+    V6Only = 22,
 }
 
 impl Opt {
     /// From its number.
     pub const fn from_raw(raw: u64) -> Option<Self> {
         use Opt::*;
-        const ALL: [Opt; 13] = [
+        const ALL: [Opt; 22] = [
             NoDelay,
             Cork,
             Keepalive,
@@ -186,6 +206,15 @@ impl Opt {
             QuickAck,
             LocalAddress,
             PeerAddress,
+            NotsentLowat,
+            MaxSegment,
+            SynRetries,
+            WindowClamp,
+            FinWait2,
+            DeferAccept,
+            TrafficClass,
+            HopLimit,
+            V6Only,
         ];
         if raw >= 1 && raw as usize <= ALL.len() {
             Some(ALL[raw as usize - 1])
@@ -381,11 +410,11 @@ mod tests {
         for raw in 0..=16 {
             assert_eq!(Operation::from_raw(raw).unwrap() as u8, raw);
         }
-        for raw in 1..=13 {
+        for raw in 1..=22 {
             assert_eq!(Opt::from_raw(raw).unwrap() as u64, raw);
         }
         assert_eq!(Opt::from_raw(0), None);
-        assert_eq!(Opt::from_raw(14), None);
+        assert_eq!(Opt::from_raw(23), None);
     }
 
     #[test]

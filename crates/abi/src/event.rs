@@ -40,6 +40,9 @@ pub enum EventKind {
     Incoming = 9,
     /// An error that ends nothing (ICMP for a datagram DTI).
     Error = 10,
+    /// After a send, fewer bytes wait unsent than option [`crate::command::Opt::NotsentLowat`] says. Body 0: stream offset up to which
+    /// bytes were sent.
+    Writable = 11,
 }
 
 impl EventKind {
@@ -47,7 +50,7 @@ impl EventKind {
     #[inline]
     pub const fn from_raw(raw: u8) -> Option<Self> {
         use EventKind::*;
-        const ALL: [EventKind; 11] = [
+        const ALL: [EventKind; 12] = [
             Completion,
             Received,
             ReceivedInto,
@@ -59,6 +62,7 @@ impl EventKind {
             Registered,
             Incoming,
             Error,
+            Writable,
         ];
         if (raw as usize) < ALL.len() {
             Some(ALL[raw as usize])
@@ -248,9 +252,9 @@ mod tests {
             Event::decode(&failed.encode()).unwrap().flags,
             flags::FAILED
         );
-        for raw in 0..=10 {
+        for raw in 0..=11 {
             assert_eq!(EventKind::from_raw(raw).unwrap() as u8, raw);
         }
-        assert_eq!(Event::decode(&Entry::new(11, 0, 0, [0; 7])), None);
+        assert_eq!(Event::decode(&Entry::new(12, 0, 0, [0; 7])), None);
     }
 }

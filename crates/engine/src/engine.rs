@@ -397,6 +397,7 @@ impl Engine {
             self.send_datagrams(now)
         };
         if !self.stack.has_work() && datagrams == 0 {
+            self.tell_writable();
             return 0;
         }
         let mut output = Output {
@@ -412,8 +413,16 @@ impl Engine {
                 .transmit(now, &mut output, self.budgets.transmit_frames);
         self.nic.flush();
         self.counters.frames_out += sent as u64;
+        self.tell_writable();
         watch.lap(&mut self.counters, Bin::Transmit);
         sent
+    }
+
+    #[inline]
+    fn tell_writable(&mut self) {
+        if !self.tables.lowat.is_empty() {
+            self.tables.tell_writable(&self.stack);
+        }
     }
 
     #[cold]

@@ -1,6 +1,7 @@
 //! What a stack, and a socket of it, is set up with.
 
 use core::net::Ipv4Addr;
+use core::num::NonZeroU8;
 use core::ops::RangeInclusive;
 use core::time::Duration;
 
@@ -178,6 +179,17 @@ pub struct SocketOptions {
     pub receive_window: u32,
     /// A listener at an IPv6 address takes nothing of IPv4 (IPV6_V6ONLY). Otherwise one at `::` takes both.
     pub v6_only: bool,
+    /// How often a SYN or SYN-ACK is sent again (TCP_SYNCNT).
+    pub syn_retries: Option<u8>,
+    /// How long FIN-WAIT-2 lasts after a close (TCP_LINGER2).
+    pub fin_wait_2: Option<Duration>,
+    /// A listener's connections are [`incoming`](crate::Host::incoming) only when data came, or when the handshake has lasted for so long
+    /// (TCP_DEFER_ACCEPT).
+    pub defer_accept: Option<Duration>,
+    /// DSCP in the upper six bits (IP_TOS, IPV6_TCLASS); the lower two are TCP's own (RFC 3168).
+    pub traffic_class: u8,
+    /// Time to live or hop limit of what is sent (IP_TTL, IPV6_UNICAST_HOPS).
+    pub hop_limit: Option<NonZeroU8>,
 }
 
 impl Default for SocketOptions {
@@ -190,6 +202,32 @@ impl Default for SocketOptions {
             mss: None,
             receive_window: 65535,
             v6_only: false,
+            syn_retries: None,
+            fin_wait_2: None,
+            defer_accept: None,
+            traffic_class: 0,
+            hop_limit: None,
+        }
+    }
+}
+
+impl SocketOptions {
+    /// Takes an option over, for what will be opened with these.
+    pub fn apply(&mut self, option: SocketOption) {
+        match option {
+            SocketOption::NoDelay(on) => self.no_delay = Some(on),
+            SocketOption::Keepalive(keepalive) => self.keepalive = keepalive,
+            SocketOption::UserTimeout(timeout) => self.user_timeout = timeout,
+            SocketOption::Congestion(algorithm) => self.congestion = Some(algorithm),
+            SocketOption::MaxSegment(mss) => self.mss = Some(mss),
+            SocketOption::V6Only(on) => self.v6_only = on,
+            SocketOption::SynRetries(retries) => self.syn_retries = retries,
+            SocketOption::FinWait2(timeout) => self.fin_wait_2 = timeout,
+            SocketOption::DeferAccept(timeout) => self.defer_accept = timeout,
+            SocketOption::TrafficClass(class) => self.traffic_class = class,
+            SocketOption::HopLimit(limit) => self.hop_limit = limit,
+            // A connection is told these once it is there.
+            SocketOption::Cork(_) | SocketOption::QuickAck(_) => {}
         }
     }
 }
@@ -210,4 +248,18 @@ pub enum SocketOption {
     UserTimeout(Option<Duration>),
     /// The congestion controller. It can be chosen in [`SocketOptions`] only.
     Congestion(Algorithm),
+    /// The largest segment to announce and send, in bytes; of a connection that exists, to send only, and never larger than before.
+    MaxSegment(u16),
+    /// How often a SYN or SYN-ACK is sent again; `None`: the default.
+    SynRetries(Option<u8>),
+    /// How long FIN-WAIT-2 lasts after a close; `None`: the default.
+    FinWait2(Option<Duration>),
+    /// DSCP in the upper six bits; the lower two are TCP's own.
+    TrafficClass(u8),
+    /// Time to live or hop limit; `None`: the default.
+    HopLimit(Option<NonZeroU8>),
+    /// [`SocketOptions::defer_accept`]; of listeners only.
+    DeferAccept(Option<Duration>),
+    /// [`SocketOptions::v6_only`]; before the socket listens.
+    V6Only(bool),
 }

@@ -9,6 +9,7 @@ use sidecore_wire::SeqNumber;
 use crate::flow::{FlowKey, FlowTable};
 use crate::hash::FlowHasher;
 use crate::list::{Linked, Links, List, NIL};
+use crate::marking::Marking;
 use crate::v6::flow::{Flow6, FlowKey6, Flows6};
 use crate::wheel::{TimerNode, TimerWheel, Timers};
 use crate::{ConnId, DETACHED, User};
@@ -53,6 +54,8 @@ pub(crate) mod flag {
     pub(crate) const ANSWERED: u8 = 1 << 5;
     /// Over IPv6: the addresses are in [`Flows6`](crate::v6::flow::Flows6), of the slot's key only the ports count.
     pub(crate) const V6: u8 = 1 << 6;
+    /// Its IP headers are not as usual: see [`Slot::marking`](super::Slot::marking).
+    pub(crate) const MARKED: u8 = 1 << 7;
 }
 
 /// A connection and what the stack knows about it. The first cache line is the stack's, the next three are the hot part
@@ -77,6 +80,8 @@ pub(crate) struct Slot {
     pub(crate) tcp: Connection,
     /// The listener, by index, while `owner` is [`Owner::Listener`].
     pub(crate) listener: u32,
+    /// Meaningful with [`flag::MARKED`].
+    pub(crate) marking: Marking,
 }
 
 const _: () = assert!(core::mem::offset_of!(Slot, tcp) == 64);
@@ -110,6 +115,7 @@ pub(crate) struct NewConnection {
     pub(crate) user: User,
     pub(crate) irs: SeqNumber,
     pub(crate) listener: u32,
+    pub(crate) marking: Marking,
     pub(crate) tcp: Connection,
 }
 
@@ -341,7 +347,9 @@ impl Connections {
             next_hop,
             tcp: new.tcp,
             listener: new.listener,
+            marking: new.marking,
         };
+        slot.note_marking();
         let index = match self.free.pop_front(&mut self.slots) {
             Some(index) => {
                 slot.generation = self[index].generation;

@@ -106,6 +106,8 @@ counters! {
     incoming_refused,
     /// Segments dropped that would have completed a handshake: the host's accept queue was full.
     accept_queue_full,
+    /// Segments dropped that would have completed a handshake: the listener waits for data.
+    deferred,
     /// SYNs dropped: the host's accept queue was full.
     syn_accept_queue_full,
     /// Connections in SYN-RECEIVED that gave way to a newer SYN.

@@ -1,6 +1,7 @@
 //! What there is, for people to look at.
 
 use core::net::SocketAddr;
+use core::num::NonZeroU8;
 
 use sidecore_tcp::{Info, Instant};
 
@@ -66,6 +67,22 @@ impl Stack {
                 tcp: slot.tcp.info(),
             }
         })
+    }
+
+    /// A connection's traffic class (the bits of DSCP) and hop limit (`None`: the stack's); `None` if the id is stale.
+    pub fn marking(&self, id: ConnId) -> Option<(u8, Option<NonZeroU8>)> {
+        let index = self.connections.resolve(id)?;
+        let marking = self.connections[index].marking;
+        Some((marking.class, marking.hop_limit))
+    }
+
+    /// Time to live, or with `v6` the hop limit, of what sends without one of its own.
+    pub fn hop_limit(&self, v6: bool) -> u8 {
+        if v6 {
+            self.six.hop_limit
+        } else {
+            sidecore_wire::ipv4::DEFAULT_TTL
+        }
     }
 
     /// How many connections there are, in any state.

@@ -2,11 +2,11 @@
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
 
-use sidecore_tcp::{Config, Connection, Instant, initial_sequence_number, timestamp_offset};
-use sidecore_wire::TcpHeader;
+use sidecore_tcp::{Config, Connection, Instant, timestamp_offset};
+use sidecore_wire::{TcpFlags, TcpHeader};
 
 use crate::address::Route;
-use crate::config::SocketOptions;
+use crate::config::{SocketOption, SocketOptions};
 use crate::connections::{Endpoints, Group, NewConnection, Owner, flag};
 use crate::control::Link;
 use crate::error::StackError;
@@ -14,6 +14,7 @@ use crate::flow::FlowKey;
 use crate::host::Host;
 use crate::input::Packet;
 use crate::list::{List, NIL};
+use crate::marking::Marking;
 use crate::ports::{EphemeralPorts, PortTable};
 use crate::stack::Stack;
 use crate::{DETACHED, ListenerId, User};
@@ -22,6 +23,9 @@ use crate::{DETACHED, ListenerId, User};
 const HEADERS: u16 = 40;
 /// The same of IPv6 (RFC 8200 section 8.3).
 const HEADERS_V6: u16 = 60;
+/// The MSS of a peer that announces none (RFC 9293 section 3.7.1, MUST-15): what the least MTU of either version leaves.
+const DEFAULT_MSS: u16 = 576 - HEADERS;
+const DEFAULT_MSS_V6: u16 = 1280 - HEADERS_V6;
 
 /// One listening socket.
 #[derive(Debug)]
@@ -29,7 +33,7 @@ pub(crate) struct Listener {
     generation: u32,
     pub(crate) local: SocketAddr,
     pub(crate) user: User,
-    options: SocketOptions,
+    pub(crate) options: SocketOptions,
     backlog: u32,
     /// Connections in SYN-RECEIVED whose SYN-ACK was not answered, oldest first.
     unanswered: List<Group>,
@@ -240,6 +244,18 @@ impl Stack {
         }
     }
 
+    /// Sets an option of a listening socket, for the connections to come. False if the id is stale, or the option one that must be
+    /// known before.
+    pub fn set_listener_option(&mut self, id: ListenerId, option: SocketOption) -> bool {
+        if self.listeners.get(id).is_none() || matches!(option, SocketOption::V6Only(_)) {
+            return false;
+        }
+        self.listeners.slots[id.index() as usize]
+            .options
+            .apply(option);
+        true
+    }
+
     /// Where a listening socket listens.
     pub fn listener_local(&self, id: ListenerId) -> Option<SocketAddr> {
         self.listeners.get(id).map(|listener| listener.local)
@@ -285,12 +301,14 @@ impl Stack {
 
     /// A segment came for a connection in SYN-RECEIVED. False if it would complete the handshake and the host has no room
     /// for the connection: then it must be dropped as if it had been lost (as Linux does; a reset would punish a client for
-    /// coming in a crowd).
+    /// coming in a crowd). False too if the listener waits for data.
     #[cold]
     pub(crate) fn may_establish<H: Host>(
         &mut self,
+        now: Instant,
         index: u32,
         header: &TcpHeader,
+        payload_len: u32,
         host: &mut H,
     ) -> bool {
         let slot = &mut self.connections[index];
@@ -301,10 +319,20 @@ impl Stack {
         let Some(listener) = self.listeners.slots.get_mut(at) else {
             return true;
         };
-        if host.can_accept(listener.user) {
+        let bare = payload_len == 0 && !header.flags.contains(TcpFlags::FIN);
+        let deferred = match listener.options.defer_accept {
+            // Linux, too, counts from the SYN, and asks again with a SYN-ACK at the end.
+            Some(time) if bare => slot.tcp.handshake_began() + time,
+            _ => Instant::ZERO,
+        };
+        if now < deferred {
+            slot.tcp.defer_handshake(now, deferred);
+            self.counters.deferred += 1;
+        } else if host.can_accept(listener.user) {
             return true;
+        } else {
+            self.counters.accept_queue_full += 1;
         }
-        self.counters.accept_queue_full += 1;
         if !slot.has(flag::ANSWERED) {
             slot.flags |= flag::ANSWERED;
             let slots = self.connections.slots();
@@ -377,7 +405,7 @@ impl Stack {
         let (local, remote) = endpoints.addresses();
         let options = self.listeners.slots[at as usize].options.clone();
         let config = self.tcp_config(&options, local, remote, endpoints.is_loopback());
-        let iss = initial_sequence_number(&self.keys.sequence, now, local, remote);
+        let iss = self.initial_sequence(now, local, remote);
         let mut tcp = Connection::accept(now, &config, iss, header);
         tcp.set_receive_limit(u64::from(options.receive_window));
         let new = NewConnection {
@@ -386,6 +414,7 @@ impl Stack {
             user: DETACHED,
             irs: header.seq,
             listener: at,
+            marking: Marking::new(options.traffic_class, options.hop_limit),
             tcp,
         };
         if let Some(index) = self.insert_embryonic(at, new) {
@@ -440,10 +469,10 @@ impl Stack {
         remote: SocketAddr,
         loopback: bool,
     ) -> Config {
-        let (link_mtu, headers) = if remote.is_ipv6() {
-            (self.six.mtu, HEADERS_V6)
+        let (link_mtu, headers, default_mss) = if remote.is_ipv6() {
+            (self.six.mtu, HEADERS_V6, DEFAULT_MSS_V6)
         } else {
-            (self.config.mtu, HEADERS)
+            (self.config.mtu, HEADERS, DEFAULT_MSS)
         };
         let mtu = if loopback {
             self.config.loopback_mtu
@@ -453,11 +482,14 @@ impl Stack {
         let mut config = self.config.tcp.clone();
         let largest = mtu.saturating_sub(headers);
         config.mss = options.mss.unwrap_or(largest).min(largest);
+        config.default_peer_mss = default_mss;
         config.timestamp_offset = timestamp_offset(&self.keys.sequence, local, remote);
         config.no_delay = options.no_delay.unwrap_or(config.no_delay);
         config.keepalive = options.keepalive.or(config.keepalive);
         config.user_timeout = options.user_timeout.or(config.user_timeout);
         config.congestion = options.congestion.unwrap_or(config.congestion);
+        config.syn_retries = options.syn_retries.unwrap_or(config.syn_retries);
+        config.fin_wait_2_timeout = options.fin_wait_2.unwrap_or(config.fin_wait_2_timeout);
         config
     }
 

@@ -250,8 +250,10 @@ impl Stack {
             Link::Station(station) => station,
             Link::Loopback => MacAddress::UNSPECIFIED,
         };
+        let usual = || UsualHeader::new(mac, station, key, header, len);
+        let usual = (!slot.has(flag::MARKED)).then(usual).flatten();
         // By reference: the header is not moved once more.
-        match &UsualHeader::new(mac, station, key, header, len) {
+        match &usual {
             Some(usual) if link == Link::Loopback => {
                 let header = usual.without_ethernet();
                 let offload = offload(UsualHeader::TCP_START_LOOPBACK, header);
@@ -264,6 +266,7 @@ impl Stack {
             None => {
                 let mut buffer = HeaderBuffer::new();
                 let start = buffer.segment(link, mac, key, header, len);
+                buffer.mark(start, slot);
                 out.send(buffer.bytes(), bytes, &offload(start, buffer.bytes()));
             }
         }

@@ -128,7 +128,7 @@ impl Stack {
     ) -> Verdict {
         self.counters.tcp_segments_in += 1;
         if self.connections[index].owner == Owner::Listener
-            && !self.may_establish(index, header, host)
+            && !self.may_establish(now, index, header, payload.len, host)
         {
             return Verdict::Done;
         }
@@ -308,6 +308,7 @@ impl Stack {
             self.counters.tcp_dropped_suspicious += 1;
             return Verdict::Done;
         }
+        self.note_predecessor(index);
         if self.connections[index].owner == Owner::Stack {
             self.free(index);
         } else {

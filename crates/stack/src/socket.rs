@@ -3,7 +3,7 @@
 use core::net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
 use core::time::Duration;
 
-use sidecore_tcp::{Connection, Instant, State, initial_sequence_number};
+use sidecore_tcp::{Connection, Instant, State};
 use sidecore_wire::SeqNumber;
 
 use crate::address::Route;
@@ -12,6 +12,7 @@ use crate::connections::{Endpoints, NewConnection, Owner, flag};
 use crate::error::StackError;
 use crate::flow::FlowKey;
 use crate::list::NIL;
+use crate::marking::Marking;
 use crate::stack::Stack;
 use crate::{ConnId, User};
 
@@ -89,7 +90,7 @@ impl Stack {
             return Err(StackError::Full);
         }
         let config = self.tcp_config(options, local.into(), remote.into(), next_hop.is_none());
-        let iss = initial_sequence_number(&self.keys.sequence, now, local, remote);
+        let iss = self.initial_sequence(now, local.into(), remote.into());
         let mut tcp = Connection::connect(now, &config, iss);
         tcp.set_receive_limit(u64::from(options.receive_window));
         let inserted = self.connections.insert(NewConnection {
@@ -98,6 +99,7 @@ impl Stack {
             user,
             irs: SeqNumber(0),
             listener: NIL,
+            marking: Marking::new(options.traffic_class, options.hop_limit),
             tcp,
         });
         let index = inserted.ok_or(StackError::Full)?;
@@ -133,6 +135,7 @@ impl Stack {
                 return Err(StackError::AddressInUse);
             }
             self.counters.time_wait_reused += 1;
+            self.note_predecessor(index);
             self.free(index);
         }
         if local == remote {
@@ -261,8 +264,10 @@ impl Stack {
         let Some(index) = self.open(id) else {
             return false;
         };
-        let delayed_ack = self.config.tcp.delayed_ack;
-        let tcp = &mut self.connections[index].tcp;
+        let default = &self.config.tcp;
+        let delayed_ack = default.delayed_ack;
+        let slot = &mut self.connections[index];
+        let tcp = &mut slot.tcp;
         match option {
             SocketOption::NoDelay(no_delay) => tcp.set_no_delay(no_delay),
             SocketOption::Cork(cork) => tcp.set_cork(cork),
@@ -270,8 +275,20 @@ impl Stack {
             SocketOption::QuickAck(false) => tcp.set_delayed_ack(delayed_ack),
             SocketOption::Keepalive(keepalive) => tcp.set_keepalive(keepalive),
             SocketOption::UserTimeout(timeout) => tcp.set_user_timeout(timeout),
-            SocketOption::Congestion(_) => return false,
+            SocketOption::MaxSegment(mss) => return tcp.limit_mss(mss),
+            SocketOption::SynRetries(retries) => {
+                tcp.set_syn_retries(retries.unwrap_or(default.syn_retries));
+            }
+            SocketOption::FinWait2(timeout) => {
+                tcp.set_fin_wait_2_timeout(timeout.unwrap_or(default.fin_wait_2_timeout));
+            }
+            SocketOption::TrafficClass(class) => slot.marking.set_class(class),
+            SocketOption::HopLimit(limit) => slot.marking.hop_limit = limit,
+            SocketOption::Congestion(_)
+            | SocketOption::DeferAccept(_)
+            | SocketOption::V6Only(_) => return false,
         }
+        slot.note_marking();
         self.touch(index);
         true
     }

@@ -9,6 +9,7 @@ use crate::connections::{Connections, Queue, flag};
 use crate::control::{Control, ControlQueue};
 use crate::counters::Counters;
 use crate::hash::Keys;
+use crate::incarnation::Predecessor;
 use crate::limiter::Limiter;
 use crate::list::List;
 use crate::listen::Listeners;
@@ -37,6 +38,8 @@ pub struct Stack {
     pub(crate) reassembly: Reassembly<Key4>,
     pub(crate) six: Six,
     pub(crate) ephemeral: EphemeralPorts,
+    /// The connection in TIME-WAIT that gave way last.
+    pub(crate) predecessor: Option<Predecessor>,
     pub(crate) echo_limiter: Limiter,
     pub(crate) error_limiter: Limiter,
     /// Identification of packets that are sent in fragments.
@@ -71,6 +74,7 @@ impl Stack {
             reassembly: Reassembly::new(config.reassembly.clone()),
             six: Six::new(&config.ipv6, config.mtu, &keys, now),
             ephemeral: EphemeralPorts::new(config.ephemeral_ports.clone(), keys.ports),
+            predecessor: None,
             echo_limiter: Limiter::new(config.echo_rate, now),
             error_limiter: Limiter::new(config.icmp_error_rate, now),
             ip_ident: 0,

@@ -6,6 +6,9 @@ use crate::connections::{Owner, flag};
 use crate::host::Host;
 use crate::stack::Stack;
 
+/// R1 of RFC 9293 section 3.8.3, in retransmissions.
+const R1: u8 = 3;
+
 impl Stack {
     /// Whether [`handle_timers`](Self::handle_timers) may find something: cheap enough to be asked every turn.
     #[inline]
@@ -43,10 +46,28 @@ impl Stack {
         }
         self.counters.timers_fired += 1;
         let outcome = slot.tcp.handle_timeout(now, &mut self.ranges);
+        let at_r1 = slot.tcp.unanswered_attempts() == R1;
         if let Some(reason) = outcome.closed {
             self.ended(index, reason, host);
+        } else if at_r1 {
+            self.doubt_next_hop(now, index);
         }
         self.touch(index);
+    }
+
+    /// "When the number of transmissions of the same segment reaches or exceeds threshold R1, pass negative advice … to the
+    /// IP layer" (RFC 9293 section 3.8.3).
+    #[cold]
+    fn doubt_next_hop(&mut self, now: Instant, index: u32) {
+        let slot = &self.connections[index];
+        if slot.has(flag::LOOPBACK) {
+            return;
+        }
+        if !slot.has(flag::V6) {
+            self.neighbors.doubt(now, slot.next_hop);
+        } else if let Some(hop) = self.connections.six.get(index).next_hop {
+            self.six.neighbors.doubt(now, hop);
+        }
     }
 
     /// A connection that waited for a neighbour's link address need wait no longer.

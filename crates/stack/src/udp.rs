@@ -1,6 +1,7 @@
 //! UDP (RFC 768).
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
+use core::num::NonZeroU8;
 
 use sidecore_tcp::Instant;
 use sidecore_wire::ipv4::PROTOCOL_UDP;
@@ -9,6 +10,7 @@ use sidecore_wire::{Ipv4Header, MacAddress, UdpHeader, checksum, icmpv4, ipv4, u
 use crate::address::Route;
 use crate::arp::cache::Resolution;
 use crate::arp::request_packet;
+use crate::config::{SocketOption, SocketOptions};
 use crate::control::Link;
 use crate::error::StackError;
 use crate::frame::HeaderBuffer;
@@ -16,6 +18,7 @@ use crate::host::Host;
 use crate::input::{Packet, Place};
 use crate::list::NIL;
 use crate::listen::{Reach, choose_port, reach};
+use crate::marking::Marking;
 use crate::ports::PortTable;
 use crate::sink::{FrameSink, TxOffload, TxPayload};
 use crate::stack::Stack;
@@ -31,6 +34,7 @@ pub(crate) struct UdpSocket {
     pub(crate) user: User,
     /// The next hop that it waits for.
     waits_for: Option<IpAddr>,
+    marking: Marking,
     live: bool,
 }
 
@@ -94,6 +98,7 @@ impl UdpSockets {
             local,
             user,
             waits_for: None,
+            marking: Marking::default(),
             live: true,
         };
         let index = match self.slots.iter().position(|slot| !slot.live) {
@@ -141,12 +146,52 @@ impl Stack {
         local: impl Into<SocketAddr>,
         user: User,
     ) -> Result<UdpId, StackError> {
+        self.udp_bind_with(local, &SocketOptions::default(), user)
+    }
+
+    /// As [`udp_bind`](Self::udp_bind), with options, of which [`SocketOptions::v6_only`], `traffic_class` and `hop_limit` count.
+    ///
+    /// # Errors
+    /// Those of [`udp_bind`](Self::udp_bind).
+    pub fn udp_bind_with(
+        &mut self,
+        local: impl Into<SocketAddr>,
+        options: &SocketOptions,
+        user: User,
+    ) -> Result<UdpId, StackError> {
         let local = self.bindable(local.into())?;
-        let reach = reach(local.ip(), false);
+        let reach = reach(local.ip(), options.v6_only);
         let ports = (&self.udp.ports, &self.udp.ports6);
         let port = choose_port(ports, &mut self.ephemeral, reach, local.port())?;
-        self.udp
-            .insert(SocketAddr::new(local.ip(), port), reach, user)
+        let id = self
+            .udp
+            .insert(SocketAddr::new(local.ip(), port), reach, user)?;
+        if let Some(socket) = self.udp.get_mut(id) {
+            socket.marking = Marking {
+                class: options.traffic_class,
+                hop_limit: options.hop_limit,
+            };
+        }
+        Ok(id)
+    }
+
+    /// Sets the traffic class or the hop limit. False if the id is stale, or the option another.
+    pub fn udp_set_option(&mut self, id: UdpId, option: SocketOption) -> bool {
+        let Some(socket) = self.udp.get_mut(id) else {
+            return false;
+        };
+        match option {
+            SocketOption::TrafficClass(class) => socket.marking.class = class,
+            SocketOption::HopLimit(limit) => socket.marking.hop_limit = limit,
+            _ => return false,
+        }
+        true
+    }
+
+    /// What a UDP socket says in its IP headers.
+    pub(crate) fn udp_marking(&self, id: UdpId) -> Marking {
+        let socket = self.udp.slots.get(id.index() as usize);
+        socket.map_or(Marking::default(), |socket| socket.marking)
     }
 
     /// Where a UDP socket is bound; `None` if the id is stale.
@@ -226,7 +271,10 @@ impl Stack {
             return Err(StackError::WouldBlock);
         }
         let mut buffer = HeaderBuffer::new();
-        let ip = Ipv4Header::new(way.src, *dst.ip(), PROTOCOL_UDP);
+        let marking = self.udp_marking(id);
+        let mut ip = Ipv4Header::new(way.src, *dst.ip(), PROTOCOL_UDP);
+        ip.dscp_ecn = marking.class;
+        ip.ttl = marking.hop_limit.map_or(ip.ttl, NonZeroU8::get);
         buffer.ipv4(way.link, self.config.mac, &ip, len);
         let start = buffer.len();
         let header = UdpHeader {

@@ -5,6 +5,7 @@ use core::time::Duration;
 use serde::{Deserialize, Serialize};
 use sidecore_wire::WindowScale;
 
+use crate::connection::DEFAULT_PEER_MSS;
 use crate::time::millis;
 
 /// A congestion controller.
@@ -56,6 +57,8 @@ impl Default for Keepalive {
 pub struct Config {
     /// The MSS that we announce: the MTU less 40 bytes (RFC 6691). Also the upper bound of what we send.
     pub mss: u16,
+    /// The MSS of a peer that announces none: 536 over IPv4, 1220 over IPv6 (RFC 9293 section 3.7.1, MUST-15).
+    pub default_peer_mss: u16,
     /// The congestion controller.
     pub congestion: Algorithm,
     /// How loss is found.
@@ -81,7 +84,8 @@ pub struct Config {
     pub max_rto: Duration,
     /// The retransmission timeout before the round-trip time is known (RFC 6298 rule 2.1).
     pub initial_rto: Duration,
-    /// How often a SYN or SYN-ACK is sent again before the attempt is given up.
+    /// How often a SYN or SYN-ACK is sent again before the attempt is given up. RFC 9293 MUST-23 asks for three minutes at least: seven
+    /// times, with the default timeouts, are four.
     pub syn_retries: u8,
     /// How long sent data may stay unacknowledged (RFC 5482). `None`: about 15 retransmissions, 15 minutes.
     pub user_timeout: Option<Duration>,
@@ -102,6 +106,7 @@ impl Default for Config {
     fn default() -> Self {
         Self {
             mss: 1460,
+            default_peer_mss: DEFAULT_PEER_MSS,
             congestion: Algorithm::default(),
             loss_detection: LossDetection::default(),
             initial_window_segments: 10,
@@ -114,7 +119,7 @@ impl Default for Config {
             min_rto: Duration::from_millis(200),
             max_rto: Duration::from_secs(120),
             initial_rto: Duration::from_secs(1),
-            syn_retries: 6,
+            syn_retries: 7,
             user_timeout: None,
             keepalive: None,
             time_wait: Duration::from_secs(60),

@@ -21,7 +21,7 @@ use crate::types::{CloseReason, State};
 use crate::undo::Undo;
 use crate::window::Autotune;
 
-/// What RFC 9293 section 3.7.1 assumes of a peer that announces no MSS (MUST-15).
+/// What RFC 9293 section 3.7.1 assumes of a peer over IPv4 that announces no MSS (MUST-15).
 pub(crate) const DEFAULT_PEER_MSS: u16 = 536;
 /// The least segment that we let a peer or an ICMP message talk us into; smaller ones serve attacks only.
 pub(crate) const MIN_MSS: u16 = 88;
@@ -195,11 +195,13 @@ pub(crate) struct Cold {
     pub(crate) passive: bool,
     /// All that is out is to be sent again: segments were too large.
     pub(crate) all_lost: bool,
+    /// The SYN-ACK was answered, and the round trip measured, before the handshake was let complete.
+    pub(crate) deferred: bool,
     /// RescueRxt: the rescue retransmission of this recovery was used.
     pub(crate) rescued: bool,
     /// The window scale is offered (only while SYN-SENT and SYN-RECEIVED).
     pub(crate) scale_offered: bool,
-    /// What the peer announced, and what we did.
+    /// What the peer announced (before that: what is assumed if it does not), and what we did.
     pub(crate) peer_mss: u16,
     pub(crate) announced_mss: u16,
     pub(crate) counters: Counters,
@@ -339,7 +341,7 @@ impl Connection {
                 self.rcv_scale = WindowScale::default();
             }
         }
-        self.cold.peer_mss = options.mss.unwrap_or(DEFAULT_PEER_MSS).max(MIN_MSS);
+        self.cold.peer_mss = options.mss.unwrap_or(self.cold.peer_mss).max(MIN_MSS);
         self.set_effective_mss();
         // Nothing was sent yet: the initial window counts in segments of the size now known.
         self.window = Window::initial(
@@ -457,9 +459,10 @@ impl Cold {
             soft_error: false,
             passive: false,
             all_lost: false,
+            deferred: false,
             rescued: false,
             scale_offered: config.window_scale.is_some(),
-            peer_mss: DEFAULT_PEER_MSS,
+            peer_mss: config.default_peer_mss,
             announced_mss,
             counters: Counters::default(),
         }

@@ -40,7 +40,7 @@ impl Flags {
     pub(crate) const DUPLICATES: Self = Self(1 << 12);
     /// The retransmission timer is the persist timer, or probes are out.
     pub(crate) const PROBING: Self = Self(1 << 13);
-    /// The retransmission timeout was backed off, or retransmissions are being counted.
+    /// The retransmission timeout was backed off, or retransmissions are being counted, or ICMP has told of an error since the last answer.
     pub(crate) const BACKED_OFF: Self = Self(1 << 14);
     /// The application is gone: data is answered by a RST.
     pub(crate) const ORPHAN: Self = Self(1 << 15);

@@ -52,6 +52,8 @@ impl Connection {
             // MUST-56: "soft error conditions … a TCP implementation MUST NOT abort the connection".
             _ => {
                 self.cold.soft_error = true;
+                // Not for header prediction, which would not take it back.
+                self.flags.set(Flags::BACKED_OFF);
                 None
             }
         }

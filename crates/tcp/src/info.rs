@@ -1,5 +1,7 @@
 //! Facts about a connection.
 
+use sidecore_wire::SeqNumber;
+
 use crate::Connection;
 use crate::flags::Flags;
 use crate::types::{Info, State};
@@ -53,6 +55,17 @@ impl Connection {
         self.flags.any(Flags::FIN_SENT) && self.snd_una > self.send_limit
     }
 
+    /// SND.NXT. Once the connection has sent its FIN: one more than any sequence number that it used.
+    pub fn next_sequence_number(&self) -> SeqNumber {
+        self.snd_seq(self.snd_nxt)
+    }
+
+    /// How often in a row the retransmission timer has fired without an answer; the number that RFC 9293 section 3.8.3 holds
+    /// against R1.
+    pub fn unanswered_attempts(&self) -> u8 {
+        self.cold.attempts
+    }
+
     /// The payload of a full segment that we send, in bytes.
     #[inline]
     pub fn effective_mss(&self) -> u16 {
@@ -96,6 +109,8 @@ impl Connection {
             out_of_order: counters.out_of_order,
             out_of_order_ranges: self.cold.out_of_order.len(),
             challenge_acks: counters.challenge_acks,
+            unanswered_attempts: self.cold.attempts,
+            soft_error: self.cold.soft_error,
             last_received: self.last_received,
         }
     }

@@ -72,6 +72,7 @@ mod icmp;
 mod info;
 mod invariants;
 mod isn;
+mod options;
 mod prr;
 mod rack;
 mod range_pool;

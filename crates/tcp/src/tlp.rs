@@ -68,14 +68,13 @@ impl Connection {
         let new = self.probe_with_new_data(now, ranges);
         let is_new = new.is_some();
         let probe = new.or_else(|| self.probe_with_last_segment(now, ranges));
+        let sent = probe.is_some();
+        self.cold.tlp.is_retransmission = sent && !is_new;
         self.cold.tlp.end = self.snd_nxt as u32;
-        // A probe that was not sent repairs nothing either.
-        self.cold.tlp.is_retransmission = !is_new && probe.is_some();
-        let sent = u32::from(probe.is_some());
-        self.cold.counters.tail_probes = self.cold.counters.tail_probes.wrapping_add(sent);
+        self.cold.counters.tail_probes = self.cold.counters.tail_probes.wrapping_add(sent.into());
+        // "After attempting to send a loss probe, regardless of whether a loss probe was sent, the sender MUST re-arm the RTO timer, not
+        // the PTO timer": an attempt that came to nothing counts as a probe, or the timeout would never come.
         self.flags.set(Flags::TLP_OUT);
-        // "regardless of whether a loss probe was sent, the sender MUST re-arm the RTO timer, not the PTO timer": the last
-        // segment may lie beyond a window that has shrunk.
         self.arm_retransmission(now);
         probe
     }

@@ -238,6 +238,10 @@ pub struct Info {
     pub out_of_order_ranges: u16,
     /// Challenge ACKs sent (RFC 5961).
     pub challenge_acks: u32,
+    /// Retransmissions by timer, or probes, in a row without an answer.
+    pub unanswered_attempts: u8,
+    /// ICMP said that the peer cannot be reached, and nothing has come from it since (RFC 9293 section 3.9.1.8).
+    pub soft_error: bool,
     /// When a segment came in last.
     pub last_received: Instant,
 }

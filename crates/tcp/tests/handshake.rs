@@ -109,11 +109,13 @@ fn options_that_we_do_not_want_are_not_agreed() {
 fn a_lost_syn_is_sent_again_with_backoff() {
     let mut t = Script::connect(&plain());
     t.sends([syn()]);
-    for timeout in [1, 2, 4, 8, 16, 32] {
+    for timeout in [1, 2, 4, 8, 16, 32, 64] {
         assert_eq!(t.fire(), secs(timeout));
         t.sends([syn()]);
     }
     t.fire_closes(CloseReason::TimedOut);
+    // RFC 9293 MUST-23: "retransmission of the segment for at least 3 minutes".
+    assert!(t.now.duration_since(START) >= secs(180));
     t.sends([]);
     t.no_timer();
 }

@@ -316,3 +316,42 @@ fn rfc_8985_7_a_fin_is_a_tail_too() {
     t.recv(ack(1501));
     t.no_timer();
 }
+
+#[test]
+fn rfc_8985_7_3_where_no_probe_can_be_sent_there_is_a_timeout() {
+    // The window has shrunk, and the last segment lies beyond it.
+    let mut t = Script::with_sack();
+    t.write(10_000);
+    t.poll_any();
+    t.pass(ms(10));
+    t.recv(ack(1000).window(1000));
+    t.fire();
+    t.sends([]);
+    assert_eq!(t.connection.info().tail_probes, 0);
+    t.fire();
+    t.sends([data(1000, 1000)]);
+    assert_eq!(t.connection.info().timeouts, 1);
+    // And again once there was an answer.
+    t.recv(ack(2000).window(1000));
+    t.poll_any();
+    for _ in 0..4 {
+        t.fire();
+        t.poll_any();
+    }
+    assert!(t.connection.info().timeouts >= 3);
+}
+
+#[test]
+fn rfc_8985_7_3_nor_where_it_is_not_known_what_was_sent_last() {
+    let mut t = Script::with_sack();
+    t.ranges = sidecore_tcp::RangePool::new(0);
+    t.write(3000);
+    t.poll_any();
+    let mut timers = 0;
+    while t.connection.info().timeouts == 0 {
+        t.fire();
+        t.poll_any();
+        timers += 1;
+        assert!(timers < 5, "the retransmission timer never fires");
+    }
+}

@@ -220,7 +220,7 @@ fn a_soft_error_only_explains() {
         .connection
         .handle_icmp(t.now, ISS, IcmpKind::HostUnreachable);
     assert_eq!(closed, None);
-    for _ in 0..6 {
+    for _ in 0..7 {
         t.fire();
         t.sends([syn()]);
     }

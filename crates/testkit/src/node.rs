@@ -56,6 +56,8 @@ pub struct Node {
     pub reads: bool,
     /// What frames say of their checksum.
     pub checksum: RxChecksum,
+    /// What sockets are opened with, but for their receive window.
+    pub socket: SocketOptions,
 }
 
 impl Node {
@@ -73,6 +75,7 @@ impl Node {
             host,
             reads: true,
             checksum: RxChecksum::Unchecked,
+            socket: SocketOptions::default(),
         }
     }
 
@@ -181,7 +184,7 @@ impl Node {
     fn options(&self) -> SocketOptions {
         SocketOptions {
             receive_window: self.host.buffer as u32,
-            ..SocketOptions::default()
+            ..self.socket.clone()
         }
     }
 

@@ -53,7 +53,16 @@ pub struct TcpListener {
 impl TcpListener {
     /// Listens. Port 0: any free one.
     pub async fn bind(sockets: &Sockets, local: SocketAddr) -> io::Result<Self> {
-        let held = Held::listen(sockets, local).await?;
+        Self::bind_with(sockets, local, &[]).await
+    }
+
+    /// As [`Self::bind`], with options that must be set before, or are for the connections to come.
+    pub async fn bind_with(
+        sockets: &Sockets,
+        local: SocketAddr,
+        options: &[(Opt, u64)],
+    ) -> io::Result<Self> {
+        let held = Held::listen(sockets, local, options).await?;
         Ok(Self { held })
     }
 

@@ -105,6 +105,11 @@ impl TcpStream {
         socket.set_option(self.held.group(), option, value);
     }
 
+    /// What an option is set to, or what is in force where none is. Not for addresses.
+    pub async fn option(&self, option: Opt) -> io::Result<u64> {
+        self.held.option(option).await
+    }
+
     /// The peer's address.
     pub async fn peer_addr(&self) -> io::Result<SocketAddr> {
         self.held.address(Opt::PeerAddress).await

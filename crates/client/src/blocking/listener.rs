@@ -18,10 +18,29 @@ pub struct TcpListener {
 impl TcpListener {
     /// Listens on the first of these addresses on which it can. Port 0: any free one.
     pub fn bind(sockets: &Sockets, local: impl ToSocketAddrs) -> io::Result<Self> {
+        Self::bind_with(sockets, local, &[])
+    }
+
+    /// As [`Self::bind`], with options that must be set before, or are for the connections to come.
+    pub fn bind_with(
+        sockets: &Sockets,
+        local: impl ToSocketAddrs,
+        options: &[(Opt, u64)],
+    ) -> io::Result<Self> {
         each_address(local, |local| {
-            let held = run(&sockets.group, Held::listen(sockets, local))?;
+            let held = run(&sockets.group, Held::listen(sockets, local, options))?;
             Ok(Self { held })
         })
+    }
+
+    /// Sets an option, for the connections to come. Blocks for the engine's word on it.
+    pub fn set_option(&self, option: Opt, value: u64) -> io::Result<()> {
+        self.held.run(self.held.set_option(option, value))
+    }
+
+    /// What an option is set to. Blocks for the engine's answer.
+    pub fn option(&self, option: Opt) -> io::Result<u64> {
+        self.held.run(self.held.option(option))
     }
 
     /// Waits for a connection.

@@ -98,6 +98,11 @@ impl TcpStream {
         Ok(())
     }
 
+    /// What an option is set to, or what is in force where none is. Blocks for the engine's answer. Not for addresses.
+    pub fn option(&self, option: Opt) -> io::Result<u64> {
+        self.held.run(self.held.option(option))
+    }
+
     /// How long reads wait (`WouldBlock` then); `None`: for ever. Holds for all clones.
     pub fn set_read_timeout(&self, timeout: Option<Duration>) -> io::Result<()> {
         lock(&self.held.socket().state).read_timeout = checked(timeout)?;

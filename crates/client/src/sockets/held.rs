@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
-use sidecore_abi::command::Opt;
+use sidecore_abi::command::{Opt, flags};
 use sidecore_abi::{Command, Event, Operation};
 
 use super::group::{Group, lock};
@@ -113,9 +113,16 @@ impl Held {
         poll_fn(|cx| socket.poll_answer(group, cx, cookie)).await
     }
 
-    /// A listener on `local`.
-    pub(crate) async fn listen(sockets: &Sockets, local: SocketAddr) -> io::Result<Self> {
+    /// A listener on `local`, with options that are set before it is bound.
+    pub(crate) async fn listen(
+        sockets: &Sockets,
+        local: SocketAddr,
+        options: &[(Opt, u64)],
+    ) -> io::Result<Self> {
         let held = Self::create(sockets, Kind::Listener).await?;
+        for (option, value) in options {
+            held.set_option(*option, *value).await?;
+        }
         held.bind(local).await?;
         let config = &sockets.group.config;
         let handle = held.socket().dti.handle();
@@ -181,6 +188,30 @@ impl Held {
     ) -> Poll<io::Result<(Self, Option<SocketAddr>)>> {
         let accepted = self.socket().poll_accept(self.group(), cx);
         accepted.map_ok(|(child, peer)| (Self::new(self.group(), child), peer))
+    }
+
+    /// Sets an option, and waits for the engine's word on it.
+    pub(crate) async fn set_option(&self, option: Opt, value: u64) -> io::Result<()> {
+        let handle = self.socket().dti.handle();
+        let answer = self.ask(|cookie| {
+            let mut command =
+                Command::new(Operation::SetOption, handle, cookie).with_flags(flags::NOTIFY);
+            command.body[0] = option as u64;
+            command.body[1] = value;
+            command
+        });
+        answer.await.map(|_| ())
+    }
+
+    /// What an option is set to.
+    pub(crate) async fn option(&self, option: Opt) -> io::Result<u64> {
+        let handle = self.socket().dti.handle();
+        let answer = self.ask(|cookie| {
+            let mut command = Command::new(Operation::GetOption, handle, cookie);
+            command.body[0] = option as u64;
+            command
+        });
+        Ok(answer.await?.body[0])
     }
 
     /// An address, asked for if it is not known.

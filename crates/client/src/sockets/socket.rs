@@ -89,6 +89,11 @@ pub(crate) struct State {
     pub(crate) write_timeout: Option<Duration>,
     pub(crate) nonblocking: bool,
     pub(crate) nodelay: bool,
+    /// Bytes that may wait unsent; 0: any number (TCP_NOTSENT_LOWAT).
+    pub(crate) lowat: u64,
+    /// Bytes written, and of these those that were sent, as far as the engine told.
+    pub(crate) written: u64,
+    pub(crate) sent: u64,
 }
 
 impl State {
@@ -102,6 +107,19 @@ impl State {
 
     pub(crate) fn take_failure(&mut self) -> Option<io::Error> {
         self.failed.take().map(to_io)
+    }
+
+    /// Bytes that may be in flight with the next write, of `window` at most; `None`: too many wait unsent.
+    pub(crate) fn send_window(&self, window: usize) -> Option<usize> {
+        let unsent = self.written.saturating_sub(self.sent);
+        match self.lowat {
+            0 => Some(window),
+            lowat if unsent >= lowat => None,
+            lowat => {
+                let more = usize::try_from(lowat - unsent).unwrap_or(usize::MAX);
+                Some(window.min(self.sends.in_flight().saturating_add(more)))
+            }
+        }
     }
 
     fn wake_into(&mut self, wake: &mut Vec<Waker>) {
@@ -138,6 +156,9 @@ impl Socket {
                 write_timeout: None,
                 nonblocking: false,
                 nodelay: false,
+                lowat: 0,
+                written: 0,
+                sent: 0,
             }),
         }
     }
@@ -189,6 +210,10 @@ impl Socket {
                     drop(state);
                     group.forget(self);
                 }
+            }
+            EventKind::Writable => {
+                state.sent = state.sent.max(event.body[0]);
+                state.writers.take_into(wake);
             }
             // Accepted is not handled here; posted receives, registrations and Incoming are not used.
             _ => {}
@@ -403,6 +428,12 @@ impl Socket {
         let mut command = Command::new(Operation::SetOption, self.dti.handle(), 0);
         command.body[0] = option as u64;
         command.body[1] = value;
+        if option == Opt::NotsentLowat {
+            let mut state = lock(&self.state);
+            // From here on the engine tells; what it did not tell before does not matter.
+            state.sent = state.written;
+            state.lowat = value;
+        }
         group.post_surely(command, None, true);
     }
 

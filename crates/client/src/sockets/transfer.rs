@@ -160,7 +160,10 @@ impl Socket {
         if data.iter().all(|slice| slice.is_empty()) {
             return Poll::Ready(Ok(0));
         }
-        let window = group.config.stream_bytes.max(1);
+        let Some(window) = state.send_window(group.config.stream_bytes.max(1)) else {
+            state.writers.add(cx.waker());
+            return Poll::Pending;
+        };
         let (written, stop) = {
             let mut lane = lock(&group.lane);
             let memory = &group.memory;
@@ -171,6 +174,7 @@ impl Socket {
             done
         };
         if written > 0 {
+            state.written += written as u64;
             return Poll::Ready(Ok(written));
         }
         wait_for_room(&mut state, cx, stop);

@@ -77,11 +77,15 @@ fn destination(cx: &Context<'_>, command: &Command, slot: u32) -> Result<SocketA
 }
 
 fn bind_if_needed(cx: &mut Context<'_>, slot: u32) -> Result<(), Status> {
-    let Some(Role::Datagram { socket, .. }) = cx.tables.dtis.get_mut(slot).map(|dti| &mut dti.role)
-    else {
+    let Some(dti) = cx.tables.dtis.get_mut(slot) else {
         return Err(Status::WrongState);
     };
-    if socket.is_none() {
+    let unbound = matches!(dti.role, Role::Datagram { socket: None, .. });
+    let options = unbound.then(|| super::socket::opening_options(dti));
+    let Role::Datagram { socket, .. } = &mut dti.role else {
+        return Err(Status::WrongState);
+    };
+    if let Some(options) = options {
         // Of both families, where there are both.
         let any = if cx.stack.config().ipv6.enabled {
             SocketAddr::from((Ipv6Addr::UNSPECIFIED, 0))
@@ -90,7 +94,7 @@ fn bind_if_needed(cx: &mut Context<'_>, slot: u32) -> Result<(), Status> {
         };
         *socket = Some(
             cx.stack
-                .udp_bind(any, slot)
+                .udp_bind_with(any, &options, slot)
                 .map_err(super::socket::status_of)?,
         );
     }

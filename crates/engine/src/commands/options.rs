@@ -1,6 +1,7 @@
 //! Options of a DTI.
 
-use std::num::NonZeroU32;
+use std::num::{NonZeroU8, NonZeroU32};
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use sidecore_abi::command::Opt;
@@ -9,7 +10,20 @@ use sidecore_stack::SocketOption;
 use sidecore_tcp::{Algorithm, Config, Connection, Keepalive};
 
 use super::{Context, Done, slot};
+use crate::commands::socket::opening_options;
 use crate::dti::{Dti, Role, flag};
+
+/// What Linux takes for TCP_MAXSEG, in bytes.
+const MAX_SEGMENT: RangeInclusive<u64> = 88..=32767;
+
+/// … for TCP_SYNCNT.
+const SYN_RETRIES_MAX: u64 = 127;
+
+/// … for TCP_LINGER2.
+const FIN_WAIT_2_MAX: Duration = Duration::from_secs(120);
+
+/// … and for TCP_WINDOW_CLAMP at least.
+const WINDOW_CLAMP_MIN: u32 = 1152;
 
 /// SetOption.
 pub(super) fn set(cx: &mut Context<'_>, command: &Command) -> Done {
@@ -24,17 +38,9 @@ pub(super) fn set(cx: &mut Context<'_>, command: &Command) -> Done {
     let Some(dti) = cx.tables.dtis.get_mut(slot) else {
         return Status::BadHandle.into();
     };
-    match option {
-        Opt::ReceiveBuffer => {
-            dti.rx.window_option = value.min(1 << 30) as u32;
-            cx.tables.mark_dirty(slot);
-            return Done::Quiet;
-        }
-        Opt::Linger => {
-            set_linger(dti, value);
-            return Done::Quiet;
-        }
-        _ => {}
+    if set_own(dti, option, value) {
+        cx.tables.mark_dirty(slot);
+        return Done::Quiet;
     }
     let conn = dti.conn();
     let on = match conn.and_then(|conn| cx.stack.connection(conn)) {
@@ -44,14 +50,44 @@ pub(super) fn set(cx: &mut Context<'_>, command: &Command) -> Done {
     let Some(option) = stack_option(dti, option, value, on) else {
         return Status::Invalid.into();
     };
-    let Some(conn) = conn else {
-        return remember(dti, option);
+    let told = match &dti.role {
+        Role::Datagram {
+            socket: Some(id), ..
+        } => cx.stack.udp_set_option(*id, option) && remember(dti, option),
+        Role::Listening(listening) => {
+            cx.stack.set_listener_option(listening.id, option) && remember(dti, option)
+        }
+        _ => match conn {
+            Some(conn) => cx.stack.set_option(conn, option),
+            None => remember(dti, option),
+        },
     };
-    if cx.stack.set_option(conn, option) {
+    if told {
         Done::Quiet
     } else {
         Status::WrongState.into()
     }
+}
+
+/// Sets an option that is the DTI's own, of which the stack knows nothing; false: it is another.
+fn set_own(dti: &mut Dti, option: Opt, value: u64) -> bool {
+    let bytes = value.min(1 << 30) as u32;
+    match option {
+        Opt::ReceiveBuffer => dti.rx.set_window(bytes, dti.rx.window_clamp),
+        Opt::WindowClamp => {
+            // Linux takes half of its least receive buffer for the least clamp.
+            let clamp = if bytes == 0 {
+                0
+            } else {
+                bytes.max(WINDOW_CLAMP_MIN)
+            };
+            dti.rx.set_window(dti.rx.buffer_option, clamp);
+        }
+        Opt::NotsentLowat => dti.set_notsent_lowat(value.min(u64::from(u32::MAX)) as u32),
+        Opt::Linger => set_linger(dti, value),
+        _ => return false,
+    }
+    true
 }
 
 /// The value is the ABI's: microseconds, 0 for a reset, all ones for none.
@@ -71,17 +107,26 @@ fn remembered_keepalive(dti: &Dti) -> bool {
     dti.options.iter().any(on)
 }
 
-/// Keeps an option for the connection that is to come: this DTI's own, or those of a listener's children.
-fn remember(dti: &mut Dti, option: SocketOption) -> Done {
-    if !matches!(dti.role, Role::Fresh | Role::Bound(_) | Role::Listening(_)) {
-        return Status::WrongState.into();
+/// Keeps an option for the connection that is to come: this DTI's own, or those of a listener's children. False if there can be none.
+fn remember(dti: &mut Dti, option: SocketOption) -> bool {
+    let of_datagrams = matches!(
+        option,
+        SocketOption::TrafficClass(_) | SocketOption::HopLimit(_) | SocketOption::V6Only(_)
+    );
+    let fits = match dti.role {
+        Role::Fresh | Role::Bound(_) | Role::Listening(_) => true,
+        Role::Datagram { .. } => of_datagrams,
+        _ => false,
+    };
+    if !fits {
+        return false;
     }
     let same =
         |other: &SocketOption| std::mem::discriminant(other) == std::mem::discriminant(&option);
     // One of each kind: the last counts.
     dti.options.retain(|other| !same(other));
     dti.options.push(option);
-    Done::Quiet
+    true
 }
 
 /// The stack's name for an option. `on`: keepalive is on; its times alone do not switch it on.
@@ -109,7 +154,28 @@ fn stack_option(dti: &mut Dti, option: Opt, value: u64, on: bool) -> Option<Sock
             1 => Algorithm::Cubic,
             _ => return None,
         }),
-        Opt::ReceiveBuffer | Opt::Linger | Opt::LocalAddress | Opt::PeerAddress => return None,
+        _ => return seldom(option, value),
+    })
+}
+
+/// The same for what is seldom set; `None`: the value is none that there is.
+fn seldom(option: Opt, value: u64) -> Option<SocketOption> {
+    let micros = Duration::from_micros(value.min(u64::from(u32::MAX) * 1000));
+    Some(match option {
+        Opt::MaxSegment if MAX_SEGMENT.contains(&value) => SocketOption::MaxSegment(value as u16),
+        Opt::SynRetries if value <= SYN_RETRIES_MAX => {
+            SocketOption::SynRetries((value != 0).then_some(value as u8))
+        }
+        Opt::FinWait2 => SocketOption::FinWait2(match value {
+            0 => None,
+            u64::MAX => Some(Duration::ZERO),
+            _ => Some(micros.min(FIN_WAIT_2_MAX)),
+        }),
+        Opt::DeferAccept => SocketOption::DeferAccept((value != 0).then_some(micros)),
+        Opt::TrafficClass => SocketOption::TrafficClass(u8::try_from(value).ok()?),
+        Opt::HopLimit => SocketOption::HopLimit(NonZeroU8::new(u8::try_from(value).ok()?)),
+        Opt::V6Only => SocketOption::V6Only(value != 0),
+        _ => return None,
     })
 }
 
@@ -148,8 +214,45 @@ fn of_connection(tcp: &Connection, dti: &Dti, option: Opt) -> u64 {
         Opt::QuickAck => tcp.delayed_ack().is_zero().into(),
         Opt::UserTimeout => micros(tcp.user_timeout()),
         Opt::Congestion => controller(tcp.algorithm()),
+        Opt::MaxSegment => tcp.effective_mss().into(),
+        Opt::SynRetries => tcp.syn_retries().into(),
+        Opt::FinWait2 => fin_wait_2(tcp.fin_wait_2_timeout()),
         _ => keepalive_value(dti, option, tcp.keepalive()),
     }
+}
+
+/// The ABI's value of a time in FIN-WAIT-2.
+fn fin_wait_2(time: Duration) -> u64 {
+    if time.is_zero() {
+        u64::MAX
+    } else {
+        micros(time)
+    }
+}
+
+/// What is kept for the opening, and (but for the IP header) of no more interest then; `None`: it is another option.
+fn of_opening(cx: &Context<'_>, dti: &Dti, option: Opt) -> Option<u64> {
+    let opening = opening_options(dti);
+    let marking = dti.conn().and_then(|conn| cx.stack.marking(conn));
+    let (class, limit) = marking.unwrap_or((opening.traffic_class, opening.hop_limit));
+    let default = &cx.stack.config().tcp;
+    let connected = dti.conn().is_some();
+    let addresses = dti.conn().and_then(|conn| cx.stack.addresses(conn));
+    let v6 = addresses.is_some_and(|(local, _)| local.is_ipv6());
+    Some(match option {
+        Opt::TrafficClass => class.into(),
+        Opt::HopLimit => limit.map_or(u64::from(cx.stack.hop_limit(v6)), |limit| {
+            limit.get().into()
+        }),
+        Opt::V6Only => opening.v6_only.into(),
+        Opt::DeferAccept => opening.defer_accept.map_or(0, micros),
+        Opt::MaxSegment if !connected => opening.mss.unwrap_or(default.mss).into(),
+        Opt::SynRetries if !connected => opening.syn_retries.unwrap_or(default.syn_retries).into(),
+        Opt::FinWait2 if !connected => {
+            fin_wait_2(opening.fin_wait_2.unwrap_or(default.fin_wait_2_timeout))
+        }
+        _ => return None,
+    })
 }
 
 /// The value that a connection of this DTI would begin with.
@@ -201,7 +304,9 @@ pub(super) fn get(cx: &mut Context<'_>, command: &Command) -> Done {
             _ => addresses.map(|(local, _)| local),
         },
         Opt::PeerAddress => addresses.map(|(_, remote)| remote),
-        Opt::ReceiveBuffer => return number(dti.rx.window_option.into()),
+        Opt::ReceiveBuffer => return number(dti.rx.buffer_option.into()),
+        Opt::WindowClamp => return number(dti.rx.window_clamp.into()),
+        Opt::NotsentLowat => return number(dti.notsent_lowat.into()),
         Opt::Linger => {
             return number(match dti.linger_ms {
                 _ if dti.has(flag::RESET_ON_CLOSE) => 0,
@@ -210,6 +315,9 @@ pub(super) fn get(cx: &mut Context<'_>, command: &Command) -> Done {
             });
         }
         _ => {
+            if let Some(value) = of_opening(cx, dti, option) {
+                return number(value);
+            }
             let tcp = dti.conn().and_then(|conn| cx.stack.connection(conn));
             return number(match tcp {
                 Some(tcp) => of_connection(tcp, dti, option),

@@ -103,6 +103,7 @@ pub(super) fn bind(cx: &mut Context<'_>, command: &Command) -> Done {
     let Some(dti) = cx.tables.dtis.get_mut(slot) else {
         return Status::BadHandle.into();
     };
+    let options = opening_options(dti);
     match &mut dti.role {
         Role::Fresh => {
             // The port is taken when the socket listens or connects, as the stack knows no idle ports.
@@ -112,7 +113,7 @@ pub(super) fn bind(cx: &mut Context<'_>, command: &Command) -> Done {
         Role::Datagram {
             socket: socket @ None,
             ..
-        } => match cx.stack.udp_bind(local, slot) {
+        } => match cx.stack.udp_bind_with(local, &options, slot) {
             Ok(id) => {
                 *socket = Some(id);
                 answer_address(cx.stack.udp_local(id).unwrap_or(local))
@@ -256,13 +257,12 @@ fn hand_over(cx: &mut Context<'_>, waiting: u32, child: u32, accept: &PostedAcce
 }
 
 /// What must be known when a connection opens, of the options that were set before.
-fn opening_options(dti: &Dti) -> SocketOptions {
+pub(super) fn opening_options(dti: &Dti) -> SocketOptions {
     let mut options = SocketOptions::default();
     for option in &dti.options {
-        if let SocketOption::Congestion(algorithm) = option {
-            options.congestion = Some(*algorithm);
-        }
+        options.apply(*option);
     }
+    options.receive_window = dti.rx.clamped(options.receive_window);
     options
 }
 

@@ -108,6 +108,10 @@ pub(crate) mod flag {
     pub(crate) const MORE: u16 = 1 << 11;
     /// Abort instead of close (linger of 0).
     pub(crate) const RESET_ON_CLOSE: u16 = 1 << 12;
+    /// The application wants to hear when little waits unsent.
+    pub(crate) const LOWAT: u16 = 1 << 13;
+    /// … and is to hear it: the DTI is on the list of those.
+    pub(crate) const LOWAT_DUE: u16 = 1 << 14;
 }
 
 /// One socket.
@@ -143,6 +147,8 @@ pub(crate) struct Dti {
     pub(crate) keepalive: Option<Box<sidecore_tcp::Keepalive>>,
     /// For how many milliseconds after Close data is kept trying; none: as long as the stack would anyway.
     pub(crate) linger_ms: Option<std::num::NonZeroU32>,
+    /// Fewer bytes than this unsent are little; meaningful with [`flag::LOWAT`].
+    pub(crate) notsent_lowat: u32,
 }
 
 impl Dti {
@@ -172,6 +178,7 @@ impl Dti {
             options: Vec::new(),
             keepalive: None,
             linger_ms: None,
+            notsent_lowat: 0,
         }
     }
 
@@ -187,6 +194,15 @@ impl Dti {
         match self.role {
             Role::Connected(conn) | Role::Connecting { conn, .. } => Some(conn),
             _ => None,
+        }
+    }
+
+    /// Sets from how few unsent bytes on the application is told; 0: it is not.
+    pub(crate) fn set_notsent_lowat(&mut self, bytes: u32) {
+        self.notsent_lowat = bytes;
+        self.flags &= !flag::LOWAT;
+        if bytes > 0 {
+            self.flags |= flag::LOWAT;
         }
     }
 

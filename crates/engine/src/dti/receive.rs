@@ -72,8 +72,33 @@ pub(crate) struct ReceiveQueue {
     pub(crate) returned: u64,
     /// The receive limit that the stack was told last.
     pub(crate) limit: u64,
-    /// Bytes of window beyond what was returned; 0: auto-tuned.
+    /// Bytes of window beyond what was returned; 0: auto-tuned. Follows from the next two.
     pub(crate) window_option: u32,
+    /// … as asked for by the application; 0: it did not.
+    pub(crate) buffer_option: u32,
+    /// Bytes of window at most; 0: no such limit. With it the window is not tuned: it costs nothing until it is used.
+    pub(crate) window_clamp: u32,
     /// Where the next bytes may be appended.
     pub(crate) fill: Fill,
+}
+
+impl ReceiveQueue {
+    /// Sets the size of the window (SO_RCVBUF), and the most that it may be (TCP_WINDOW_CLAMP); 0: none of the two is set.
+    pub(crate) fn set_window(&mut self, buffer: u32, clamp: u32) {
+        self.buffer_option = buffer;
+        self.window_clamp = clamp;
+        self.window_option = match (buffer, clamp) {
+            (0, clamp) => clamp,
+            (buffer, 0) => buffer,
+            (buffer, clamp) => buffer.min(clamp),
+        };
+    }
+
+    /// A window that was not asked for, brought below what was.
+    pub(crate) fn clamped(&self, window: u32) -> u32 {
+        match self.window_clamp {
+            0 => window,
+            clamp => window.min(clamp),
+        }
+    }
 }

@@ -34,7 +34,7 @@ impl Tables {
             Role::Connecting { conn, .. } => conn,
             _ => return,
         };
-        let special = dti.flags & (flag::CLOSE | flag::SHUTDOWN) != 0
+        let special = dti.flags & (flag::CLOSE | flag::SHUTDOWN | flag::LOWAT) != 0
             || dti.end_cookie.is_some()
             || !dti.options.is_empty();
         if special && self.tell_first(stack, slot, conn) {
@@ -69,6 +69,10 @@ impl Tables {
         let Some(dti) = self.dtis.get_mut(slot) else {
             return;
         };
+        if dti.has(flag::LOWAT) && !dti.has(flag::LOWAT_DUE) {
+            dti.flags |= flag::LOWAT_DUE;
+            self.lowat.push(slot);
+        }
         if dti.has(flag::SHUTDOWN) && !dti.has(flag::SHUTDOWN_TOLD) {
             dti.flags |= flag::SHUTDOWN_TOLD;
             stack.shutdown_send(conn);

@@ -49,13 +49,22 @@ impl Tables {
             None => self.enqueue(listener, conn)?,
         };
         let inherited = self.dtis.get(listener).map(|dti| dti.options.clone());
+        let of_listener = self.dtis.get(listener);
+        let clamp = of_listener.map_or(0, |dti| dti.rx.window_clamp);
+        let lowat = of_listener.map_or(0, |dti| dti.notsent_lowat);
         let dti = self.dtis.get_mut(slot)?;
+        if dti.rx.window_clamp == 0 {
+            dti.rx.set_window(dti.rx.buffer_option, clamp);
+        }
+        if dti.notsent_lowat == 0 {
+            dti.set_notsent_lowat(lowat);
+        }
         if let Some(mut options) = inherited.filter(|options| !options.is_empty()) {
             // The child's own come last and count.
             options.append(&mut dti.options);
             dti.options = options;
         }
-        dti.rx.limit = u64::from(INITIAL_WINDOW);
+        dti.rx.limit = u64::from(dti.rx.clamped(INITIAL_WINDOW));
         Some((slot, dti.rx.limit))
     }
 
@@ -164,14 +173,22 @@ impl Tables {
     pub(crate) fn adopt(&mut self, child: u32, waiting: u32) -> Option<ConnId> {
         let old = self.dtis.get_mut(waiting)?;
         let (conn, flags, end_status) = (old.conn(), old.flags, old.end_status);
+        let lowat = old.notsent_lowat;
         let mut rx = std::mem::take(&mut old.rx);
         let mut old_options = std::mem::take(&mut old.options);
         let dti = self.dtis.get_mut(child)?;
         rx.posted = dti.rx.posted;
-        rx.window_option = dti.rx.window_option;
+        let clamp = match dti.rx.window_clamp {
+            0 => rx.window_clamp,
+            own => own,
+        };
+        rx.set_window(dti.rx.buffer_option, clamp);
         let mut options = std::mem::take(&mut old_options);
         options.append(&mut dti.options);
         dti.options = options;
+        if dti.notsent_lowat == 0 {
+            dti.set_notsent_lowat(lowat);
+        }
         let (epoch, ual) = (dti.epoch, dti.ual);
         dti.rx = rx;
         dti.flags |= flags & (flag::END | flag::OVER);

@@ -9,6 +9,7 @@ pub(crate) mod dirty;
 pub(crate) mod end;
 pub(crate) mod frame;
 pub(crate) mod incoming;
+pub(crate) mod lowat;
 pub(crate) mod store;
 
 use sidecore_abi::event::Event;
@@ -63,6 +64,8 @@ pub(crate) struct Tables {
     pub(crate) extents: Vec<Extent>,
     /// DTIs about which the stack has to be told something.
     pub(crate) dirty: Vec<u32>,
+    /// DTIs that are to hear when little of theirs waits unsent.
+    pub(crate) lowat: Vec<u32>,
     /// Regions that are gone: the agent may use their ids again.
     pub(crate) regions_gone: Vec<(u64, RegionId)>,
     pub(crate) policy: Policy,
@@ -88,6 +91,7 @@ impl Tables {
             copies: CopyArena::new(descriptors),
             extents: Vec::with_capacity(sidecore_abi::control::limits::LIST as usize),
             dirty: Vec::with_capacity(1024),
+            lowat: Vec::new(),
             regions_gone: Vec::new(),
             policy: config.policy.clone(),
             counters: TableCounters::default(),

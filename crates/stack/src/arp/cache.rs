@@ -180,6 +180,19 @@ impl NeighborCache {
         }
     }
 
+    /// Something that was sent there again and again was not answered: whether it is still there is asked at its next use (the
+    /// "negative advice" of RFC 1122 section 3.3.1.4).
+    pub(crate) fn doubt(&mut self, now: Instant, ip: Ipv4Addr) {
+        let Some(place) = self.find(ip) else {
+            return;
+        };
+        let entry = self.entry_mut(place);
+        if matches!(entry.state, State::Reachable { .. }) {
+            entry.state = State::Reachable { until: now };
+            entry.certain_until = now;
+        }
+    }
+
     /// A neighbour said where it is. With `create` false, only what is known or asked for is updated. Returns the entry
     /// if somebody may be waiting for it.
     pub(crate) fn learn(

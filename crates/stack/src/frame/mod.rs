@@ -7,6 +7,7 @@ use core::net::Ipv4Addr;
 use sidecore_wire::ethernet::{ETHERTYPE_IPV4, HEADER_LEN as ETHERNET_LEN};
 use sidecore_wire::{EthernetHeader, Ipv4Header, MacAddress, TcpHeader, checksum, ipv4, ipv6, tcp};
 
+use crate::connections::{Slot, flag};
 use crate::control::Link;
 use crate::flow::FlowKey;
 
@@ -97,6 +98,15 @@ impl HeaderBuffer {
         let ip = Ipv4Header::new(key.local_ip, key.remote_ip, ipv4::PROTOCOL_TCP);
         self.ipv4(link, mac, &ip, header.len() + payload_len as usize);
         self.tcp(key.local_ip, key.remote_ip, &header, payload_len)
+    }
+
+    /// Marks the IP header in front of the TCP header that starts there, if the connection's packets are marked.
+    #[inline]
+    pub(crate) fn mark(&mut self, tcp_start: u16, slot: &Slot) {
+        if slot.has(flag::MARKED) {
+            let ip = usize::from(tcp_start).saturating_sub(ipv4::MIN_HEADER_LEN);
+            slot.marking.write4(&mut self.bytes[ip..]);
+        }
     }
 
     /// Writes a folded sum.

@@ -20,6 +20,7 @@ use crate::config::{SocketOptions, SynCookies};
 use crate::connections::{Endpoints, NewConnection, Owner};
 use crate::control::{Control, Link, SynAck};
 use crate::host::Host;
+use crate::marking::Marking;
 use crate::segment::Payload;
 use crate::stack::Stack;
 use crate::v6::Control6;
@@ -179,6 +180,7 @@ impl Stack {
             user: DETACHED,
             irs: syn.seq,
             listener: at,
+            marking: Marking::new(opening.options.traffic_class, opening.options.hop_limit),
             tcp,
         };
         let Some(index) = self.insert_embryonic(at, new) else {

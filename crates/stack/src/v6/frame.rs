@@ -6,6 +6,7 @@ use sidecore_wire::ethernet::{ETHERTYPE_IPV6, HEADER_LEN as ETHERNET_LEN};
 use sidecore_wire::{EthernetHeader, Ipv6Header, MacAddress, TcpHeader, checksum, ipv6, tcp};
 
 use super::flow::Flow6;
+use crate::connections::{Slot, flag};
 use crate::control::Link;
 use crate::frame::MAX_HEADER_LEN;
 
@@ -88,6 +89,15 @@ impl HeaderBuffer6 {
         };
         self.ipv6(link, mac, &ip, header.len() + payload_len as usize);
         self.tcp(flow.sum, &header, payload_len)
+    }
+
+    /// Marks the IP header in front of the TCP header that starts there, if the connection's packets are marked.
+    #[inline]
+    pub(super) fn mark(&mut self, tcp_start: u16, slot: &Slot) {
+        if slot.has(flag::MARKED) {
+            let ip = usize::from(tcp_start).saturating_sub(ipv6::HEADER_LEN);
+            slot.marking.write6(&mut self.bytes[ip..]);
+        }
     }
 
     /// Writes a folded sum.

@@ -72,7 +72,7 @@ pub(crate) struct Six {
     groups: Groups,
     solicitation: Solicitation,
     /// Hop limit of packets: the default, or a router's.
-    hop_limit: u8,
+    pub(crate) hop_limit: u8,
     /// IP MTU of the link: the configured one, or a router's if that is less.
     pub(crate) mtu: u16,
     /// Identification of packets that are sent in fragments.

@@ -303,6 +303,18 @@ impl NeighborCache6 {
         }
     }
 
+    /// A protocol above has no word of the neighbour, though it should: what RFC 4861 section 7.3.1 takes from above, the other way round.
+    pub(crate) fn doubt(&mut self, now: Instant, ip: Ipv6Addr) {
+        if let Some(place) = self.find(ip)
+            && matches!(
+                self.entries[usize::from(place)].state,
+                State::Reachable { .. }
+            )
+        {
+            self.set(place, State::Stale, now);
+        }
+    }
+
     /// Asks where it is time; returns an entry that was given up and has to be told to those that wait, until there is
     /// none.
     pub(crate) fn expire(&mut self, now: Instant, mut ask: impl FnMut(Solicit)) -> Option<Place> {

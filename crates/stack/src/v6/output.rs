@@ -190,6 +190,7 @@ impl Stack {
         let mut buffer = HeaderBuffer6::new();
         let way = (flow, self.six.hop_limit);
         let start = buffer.segment(link, self.config.mac, way, &segment.header, len);
+        buffer.mark(start, slot);
         let offload = TxOffload {
             checksum: Some((start, tcp::CHECKSUM_OFFSET as u16)),
             segment_size: if len > u32::from(size) { size } else { 0 },

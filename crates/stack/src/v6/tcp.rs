@@ -2,7 +2,7 @@
 
 use core::net::{Ipv6Addr, SocketAddr, SocketAddrV6};
 
-use sidecore_tcp::{Connection, Instant, initial_sequence_number, reset_for};
+use sidecore_tcp::{Connection, Instant, reset_for};
 use sidecore_wire::{Ipv6Header, SeqNumber, TcpFlags, TcpHeader, tcp};
 
 use super::address::{Route6, is_unicast};
@@ -16,6 +16,7 @@ use crate::error::StackError;
 use crate::host::Host;
 use crate::input::Transport;
 use crate::list::NIL;
+use crate::marking::Marking;
 use crate::segment::{Payload, Verdict};
 use crate::stack::Stack;
 use crate::{ConnId, User};
@@ -212,7 +213,7 @@ impl Stack {
         }
         let (from, to) = (SocketAddr::V6(local), SocketAddr::V6(remote));
         let config = self.tcp_config(options, from, to, next_hop.is_none());
-        let iss = initial_sequence_number(&self.keys.sequence, now, from, to);
+        let iss = self.initial_sequence(now, from, to);
         let mut tcp = Connection::connect(now, &config, iss);
         tcp.set_receive_limit(u64::from(options.receive_window));
         let inserted = self.connections.insert(NewConnection {
@@ -221,6 +222,7 @@ impl Stack {
             user,
             irs: SeqNumber(0),
             listener: NIL,
+            marking: Marking::new(options.traffic_class, options.hop_limit),
             tcp,
         });
         let index = inserted.ok_or(StackError::Full)?;
@@ -253,6 +255,7 @@ impl Stack {
                 return Err(StackError::AddressInUse);
             }
             self.counters.time_wait_reused += 1;
+            self.note_predecessor(index);
             self.free(index);
         }
         if local == remote {

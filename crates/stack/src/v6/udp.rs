@@ -1,6 +1,7 @@
 //! UDP over IPv6.
 
 use core::net::{Ipv6Addr, SocketAddrV6};
+use core::num::NonZeroU8;
 
 use sidecore_tcp::Instant;
 use sidecore_wire::{Icmpv6, MacAddress, UdpHeader, checksum, icmpv6, ipv6, udp};
@@ -49,7 +50,10 @@ impl Stack {
             return Err(StackError::WouldBlock);
         }
         let mut buffer = HeaderBuffer6::new();
-        let ip = self.header6(way.src, *dst.ip(), ipv6::PROTOCOL_UDP);
+        let marking = self.udp_marking(id);
+        let mut ip = self.header6(way.src, *dst.ip(), ipv6::PROTOCOL_UDP);
+        ip.traffic_class = marking.class;
+        ip.hop_limit = marking.hop_limit.map_or(ip.hop_limit, NonZeroU8::get);
         buffer.ipv6(way.link, self.config.mac, &ip, len);
         let start = buffer.len();
         let header = UdpHeader {

@@ -99,7 +99,7 @@ fn a_neighbour_that_is_used_is_asked_again_where_it_was() {
     let mut raw = Raw::with(|_| {});
     let (_, listener) = raw.listen(80, 4);
     raw.send(&PEER.arp(ArpOperation::Request, &NODE));
-    let (_, user) = raw.open(listener, 9, 80);
+    let (iss, user) = raw.open(listener, 9, 80);
     assert_eq!(
         raw.pass(Duration::from_secs(61)),
         [],
@@ -113,6 +113,8 @@ fn a_neighbour_that_is_used_is_asked_again_where_it_was() {
     assert_eq!(first.tcp().1, b"x");
     assert_request(second, PEER.mac);
     assert_eq!(raw.answer_arp(), []);
+    // Were it not acknowledged, the third retransmission would cast doubt on the neighbour.
+    raw.tcp(&header(9, 80, ACK, 1001, iss + 2), &[]);
     let later = raw.pass(Duration::from_secs(5));
     assert!(
         later

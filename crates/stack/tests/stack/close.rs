@@ -139,7 +139,7 @@ fn a_connection_times_out_when_nobody_answers() {
     let mut raw = Raw::new();
     let user = raw.node.connect(raw.now, "10.0.0.2:80".parse().unwrap());
     let syns = raw.pass(Duration::from_secs(400));
-    assert_eq!(syns.len(), 1 + 6);
+    assert_eq!(syns.len(), 1 + 7);
     assert_eq!(raw.node.closed(user), Some(CloseReason::TimedOut));
     assert_eq!(raw.node.stack.connection_count(), 0);
     assert_eq!(raw.count("timed_out"), 1);

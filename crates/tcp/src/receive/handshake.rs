@@ -94,8 +94,8 @@ impl Connection {
         self.flags.clear(Flags::SYN_DUE.or(Flags::UNSYNCHRONIZED));
         // A SYN-ACK with a cookie was sent by nobody who would know when.
         let timed = core::mem::replace(&mut self.retransmit_at, Instant::NEVER) != Instant::NEVER;
-        if self.cold.attempts == 0 {
-            if timed {
+        if self.cold.attempts == 0 || self.cold.deferred {
+            if timed && !self.cold.deferred {
                 self.rtt_finish(arrival.now);
             }
         } else {

@@ -77,6 +77,7 @@ impl Values {
             mss: self.mss,
             receive_window: self.receive_buffer.try_into().unwrap_or(u32::MAX),
             v6_only: self.v6_only,
+            ..SocketOptions::default()
         }
     }
 }
