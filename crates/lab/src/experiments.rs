@@ -4,7 +4,9 @@ pub mod common;
 pub mod connections;
 pub mod demo;
 pub mod echo;
+pub mod fairness;
 pub mod idle;
+pub mod longlink;
 pub mod rpc;
 pub mod transfer;
 pub mod wake;
@@ -37,6 +39,8 @@ pub const ALL: &[Experiment] = &[
     connections::EXPERIMENT,
     idle::EXPERIMENT,
     wake::EXPERIMENT,
+    fairness::EXPERIMENT,
+    longlink::EXPERIMENT,
 ];
 
 /// The experiment of this name.

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use rustix::thread::set_current_timer_slack;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use sidecore_nic::link::join::Join;
 use sidecore_nic::link::{LinkCounters, LinkModel};
 use sidecore_nic::tap::{Tap, TapConfig};
@@ -86,7 +86,7 @@ fn parse_cidr(text: &str) -> Result<(IpAddr, u8), String> {
 }
 
 /// What a link did in one direction.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Traffic {
     /// Frames given to it.
     pub sent: u64,
