@@ -156,7 +156,7 @@ pub enum Opt {
     UserTimeout = 7,
     /// Bytes of receive buffer at most; 0: auto-tuned (SO_RCVBUF).
     ReceiveBuffer = 8,
-    /// Congestion control: 0 NewReno, 1 CUBIC.
+    /// Congestion control: 0 NewReno, 1 CUBIC, 2 DCTCP. Before the connection is opened.
     Congestion = 9,
     /// Close: u64::MAX off; else time for which data is kept trying before a reset; 0 resets at once (SO_LINGER).
     Linger = 10,
@@ -186,13 +186,15 @@ pub enum Opt {
     HopLimit = 21,
     /// 1: a socket bound to an address of IPv6 takes nothing of IPv4. Before it is bound (datagrams) or listens (IPV6_V6ONLY).
     V6Only = 22,
+    /// ECN (RFC 3168): 0 off, 1 where the peer asks for it, 2 asked for. Before the connection is opened.
+    Ecn = 23,
 }
 
 impl Opt {
     /// From its number.
     pub const fn from_raw(raw: u64) -> Option<Self> {
         use Opt::*;
-        const ALL: [Opt; 22] = [
+        const ALL: [Opt; 23] = [
             NoDelay,
             Cork,
             Keepalive,
@@ -215,6 +217,7 @@ impl Opt {
             TrafficClass,
             HopLimit,
             V6Only,
+            Ecn,
         ];
         if raw >= 1 && raw as usize <= ALL.len() {
             Some(ALL[raw as usize - 1])

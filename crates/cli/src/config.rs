@@ -9,6 +9,7 @@ use serde::Deserialize;
 use sidecore_engine::{Budgets, Cidr, EngineConfig, IdlePolicy, Ipv6Cidr, Ipv6Config, Policy};
 use sidecore_nic::tap::TapConfig;
 
+use crate::congestion::{Congestion, EcnUse};
 use crate::engine::Options;
 use crate::usage;
 
@@ -30,6 +31,8 @@ pub(crate) struct Config {
     pub(crate) gateway: Option<Ipv4Addr>,
     /// The same for IPv6; without it, routers are listened to.
     pub(crate) gateway6: Option<Ipv6Addr>,
+    /// Whether an IPv4 address is asked for by DHCP, and a router if none is given.
+    pub(crate) dhcp: bool,
     /// Whether IPv6 is spoken though no address of it is given.
     pub(crate) ipv6: bool,
     /// Largest IP packet.
@@ -38,6 +41,10 @@ pub(crate) struct Config {
     pub(crate) cores: Vec<usize>,
     /// What to do when there is nothing to do.
     pub(crate) idle: Option<IdlePolicy>,
+    /// Congestion controller of connections that choose none.
+    pub(crate) congestion: Option<Congestion>,
+    /// Whether ECN is used, by connections that do not choose.
+    pub(crate) ecn: Option<EcnUse>,
     /// How long `adaptive` polls before it sleeps, in microseconds.
     pub(crate) spin_us: Option<u64>,
     /// How long `adaptive` naps while frames come fast, in microseconds; 0: it does not.
@@ -73,8 +80,11 @@ impl Config {
         replace(&mut self.gateway, &options.gateway);
         replace(&mut self.gateway6, &options.gateway6);
         self.ipv6 |= options.ipv6;
+        self.dhcp |= options.dhcp;
         replace(&mut self.mtu, &options.mtu);
         replace(&mut self.idle, &options.idle.map(Into::into));
+        replace(&mut self.congestion, &options.congestion);
+        replace(&mut self.ecn, &options.ecn);
         if !options.host_addr.is_empty() {
             self.host_addresses.clone_from(&options.host_addr);
         }
@@ -96,9 +106,9 @@ impl Config {
             .map(|text| parse(text))
             .collect::<Result<_, _>>()?;
         let ipv6 = self.ipv6()?;
-        if self.tap.is_some() && addresses.is_empty() && !ipv6.enabled {
+        if self.tap.is_some() && addresses.is_empty() && !ipv6.enabled && !self.dhcp {
             return Err(usage(
-                "the engine needs an address: give --addr, like --addr 10.77.0.2/24",
+                "the engine needs an address: give --addr, like --addr 10.77.0.2/24, or --dhcp",
             ));
         }
         Ok(addresses)
@@ -134,11 +144,16 @@ impl Config {
     /// What the engine is told, but for the device.
     pub(crate) fn engine(&self, socket: PathBuf) -> anyhow::Result<EngineConfig> {
         let default = EngineConfig::default();
+        let mut tcp = default.tcp.clone();
+        tcp.congestion = self.congestion.map_or(tcp.congestion, Into::into);
+        tcp.ecn = self.ecn.map_or(tcp.ecn, Into::into);
         Ok(EngineConfig {
+            tcp,
             socket: Some(socket),
             addresses: self.engine_addresses()?,
             gateway: self.gateway,
             ipv6: self.ipv6()?,
+            dhcp: self.dhcp,
             idle: self.idle.unwrap_or_default(),
             spin: self.spin_us.map_or(default.spin, Duration::from_micros),
             nap: self.nap_us.map_or(default.nap, Duration::from_micros),
@@ -198,6 +213,8 @@ fn parse_v6(text: &str) -> anyhow::Result<Ipv6Cidr> {
 
 #[cfg(test)]
 mod tests {
+    use sidecore_engine::{Algorithm, Ecn};
+
     use super::*;
 
     fn read(text: &str) -> Config {
@@ -217,6 +234,8 @@ mod tests {
             mtu = 9000
             cores = [1]
             idle = "poll"
+            congestion = "dctcp"
+            ecn = "request"
             spin_us = 20
             nap_us = 0
             connections = 1000
@@ -230,6 +249,8 @@ mod tests {
         );
         let engine = config.engine("/s".into()).unwrap();
         assert_eq!(engine.idle, IdlePolicy::Poll);
+        assert_eq!(engine.tcp.congestion, Algorithm::Dctcp);
+        assert_eq!(engine.tcp.ecn, Ecn::Request);
         assert_eq!(
             (engine.core, engine.addresses.len(), engine.connections),
             (Some(1), 2, 1000)

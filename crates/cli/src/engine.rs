@@ -14,6 +14,7 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
 use crate::config::Config;
+use crate::congestion::{Congestion, EcnUse};
 use crate::{notify, socket};
 
 /// Options of `sidecore engine`.
@@ -34,7 +35,10 @@ pub(crate) struct Options {
     /// Router for what is not on the link
     #[arg(long, value_name = "ADDR")]
     pub(crate) gateway: Option<Ipv4Addr>,
-    /// The same for IPv6, if it is not to be learnt from router advertisements
+    /// Ask for an IPv4 address by DHCP, and for a router if none is given
+    #[arg(long)]
+    pub(crate) dhcp: bool,
+    /// Router of IPv6, if it is not to be learnt from router advertisements
     #[arg(long, value_name = "ADDR")]
     pub(crate) gateway6: Option<Ipv6Addr>,
     /// Speak IPv6, with a link-local address and those that routers announce
@@ -55,6 +59,12 @@ pub(crate) struct Options {
     /// What to do when there is nothing to do
     #[arg(long, value_enum)]
     pub(crate) idle: Option<Idle>,
+    /// Congestion controller of connections that choose none [default: cubic]
+    #[arg(long, value_enum)]
+    pub(crate) congestion: Option<Congestion>,
+    /// Whether explicit congestion notification is used [default: accept]
+    #[arg(long, value_enum)]
+    pub(crate) ecn: Option<EcnUse>,
 }
 
 /// What an engine does when there is nothing to do.
@@ -116,6 +126,7 @@ fn serve(
         .addresses
         .iter()
         .map(|a| format!("{}/{}", a.address, a.prefix))
+        .chain(config.dhcp.then(|| "dhcp".to_owned()))
         .chain(config.ipv6.addresses.iter().map(|a| a.to_string()))
         .collect();
     let engine = Engine::spawn(config)?;

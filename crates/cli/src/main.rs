@@ -4,6 +4,7 @@
 mod agent;
 mod capture;
 mod config;
+mod congestion;
 mod engine;
 mod notify;
 mod socket;

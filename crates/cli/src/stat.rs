@@ -65,7 +65,7 @@ fn page(value: &Value, all: bool) -> String {
 }
 
 /// Columns of the table of connections: heading, and where the value is.
-const COLUMNS: [(&str, &str); 10] = [
+const COLUMNS: [(&str, &str); 11] = [
     ("State", "/state"),
     ("Recv-Q", "/receive_queue"),
     ("Send-Q", "/send_queue"),
@@ -76,6 +76,7 @@ const COLUMNS: [(&str, &str); 10] = [
     ("cwnd", "/info/cwnd"),
     ("MSS", "/info/effective_mss"),
     ("retrans", "/info/retransmissions"),
+    ("ECN", "/info/ecn"),
 ];
 
 fn connections(value: &Value) -> String {
@@ -90,14 +91,14 @@ fn connections(value: &Value) -> String {
         .flatten()
         .flatten()
         .map(|connection| COLUMNS.map(|(_, path)| cell(connection, path)));
-    let rows: Vec<[String; 10]> = std::iter::once(head).chain(rows).collect();
+    let rows: Vec<[String; COLUMNS.len()]> = std::iter::once(head).chain(rows).collect();
     let width = |column: usize| {
         rows.iter()
             .map(|row| row[column].chars().count())
             .max()
             .unwrap_or(0)
     };
-    let widths: [usize; 10] = std::array::from_fn(width);
+    let widths: [usize; COLUMNS.len()] = std::array::from_fn(width);
     let mut text = String::new();
     for row in &rows {
         let cells: Vec<String> = row

@@ -5,7 +5,7 @@ use std::net::Ipv4Addr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use sidecore_stack::Ipv6Config;
+use sidecore_stack::{Ipv6Config, SynCookies};
 
 use serde::{Deserialize, Serialize};
 
@@ -157,6 +157,8 @@ pub struct EngineConfig {
     pub addresses: Vec<Cidr>,
     /// Router for everything that is not on a link of ours.
     pub gateway: Option<Ipv4Addr>,
+    /// Whether another address, and a router if none is given, are asked for by DHCP.
+    pub dhcp: bool,
     /// IPv6, with its own addresses and router; off unless it says otherwise.
     pub ipv6: Ipv6Config,
     /// What to do when there is nothing to do.
@@ -179,6 +181,8 @@ pub struct EngineConfig {
     pub drain: Duration,
     /// Seed of all keys and sequence numbers; `None`: from the system's random source.
     pub seed: Option<[u8; 32]>,
+    /// When SYNs are answered with cookies.
+    pub syn_cookies: SynCookies,
     /// Defaults of new connections.
     pub tcp: sidecore_tcp::Config,
 }
@@ -190,6 +194,7 @@ impl Default for EngineConfig {
             device: Device::None,
             addresses: Vec::new(),
             gateway: None,
+            dhcp: false,
             ipv6: Ipv6Config::default(),
             idle: IdlePolicy::default(),
             spin: Duration::from_micros(50),
@@ -200,6 +205,7 @@ impl Default for EngineConfig {
             connections: 1 << 20,
             drain: Duration::from_secs(1),
             seed: None,
+            syn_cookies: SynCookies::default(),
             tcp: sidecore_tcp::Config::default(),
         }
     }

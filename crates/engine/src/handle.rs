@@ -196,9 +196,11 @@ fn stack_config(config: &EngineConfig, nic: &AnyNic) -> Result<StackConfig, Engi
         mac: caps.mac,
         addresses: addresses?,
         gateway: config.gateway,
+        dhcp: config.dhcp,
         ipv6: config.ipv6.clone(),
         mtu: caps.mtu,
         max_connections: config.connections,
+        syn_cookies: config.syn_cookies,
         tcp: config.tcp.clone(),
         seed: config.seed.unwrap_or_else(rand::random),
         ..StackConfig::default()

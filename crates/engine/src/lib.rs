@@ -33,4 +33,5 @@ mod ual;
 pub use config::{Budgets, Cidr, DeathPolicy, Device, EngineConfig, IdlePolicy, Policy};
 pub use engine::{Engine, Turn};
 pub use handle::{EngineControlHandle, EngineError, EngineHandle};
-pub use sidecore_stack::{InterfaceId, Ipv6Cidr, Ipv6Config};
+pub use sidecore_stack::{InterfaceId, Ipv6Cidr, Ipv6Config, SynCookies};
+pub use sidecore_tcp::{Algorithm, Ecn};

@@ -2,6 +2,7 @@
 
 use serde_json::{Value, json};
 use sidecore_nic::{AnyNic, Nic, NicCounters};
+use sidecore_tcp::Instant;
 
 use crate::cycles::NAMES;
 use crate::dti::{Dti, Role};
@@ -42,6 +43,7 @@ impl Engine {
                 "bins": bins,
             },
             "stack": self.stack.counters(),
+            "dhcp": self.dhcp(),
             "tables": self.tables.counters,
             "dtis": self.tables.dtis.len(),
             "descriptors": self.tables.tx.used(),
@@ -53,6 +55,21 @@ impl Engine {
             "sockets": self.sockets(),
         })
         .to_string()
+    }
+
+    /// The lease; null without one. Its end is in seconds from now; null: never.
+    fn dhcp(&self) -> Value {
+        let Some(lease) = self.stack.dhcp_lease() else {
+            return Value::Null;
+        };
+        let now = Instant::from_nanos(self.clock.nanos());
+        let left = (lease.ends != Instant::NEVER).then(|| lease.ends.duration_since(now).as_secs());
+        json!({
+            "address": lease.address.to_string(),
+            "router": lease.router.map(|router| router.to_string()),
+            "server": lease.server.to_string(),
+            "seconds_left": left,
+        })
     }
 
     /// Listening and datagram sockets; as `ss` has it, a listener's receive queue are connections that wait to be accepted, and its send queue

@@ -5,6 +5,7 @@ pub mod connections;
 pub mod demo;
 pub mod echo;
 pub mod fairness;
+pub mod flood;
 pub mod idle;
 pub mod longlink;
 pub mod rpc;
@@ -37,6 +38,7 @@ pub const ALL: &[Experiment] = &[
     rpc::EXPERIMENT,
     transfer::EXPERIMENT,
     connections::EXPERIMENT,
+    flood::EXPERIMENT,
     idle::EXPERIMENT,
     wake::EXPERIMENT,
     fairness::EXPERIMENT,

@@ -10,6 +10,7 @@
 //! | [`native`] | applications on the engine's native API |
 //! | [`bulk`] | servers that take what is sent |
 //! | [`wake`] | how long it takes to wake somebody |
+//! | [`flood`] | connects beside a flood of SYNs |
 //! | [`memory`] | what idle connections cost |
 //! | [`pairs`] | both ends on AF_UNIX sockets |
 //! | [`ground`] | namespaces and veth pairs for runs |
@@ -29,6 +30,7 @@ pub mod command;
 pub mod echo;
 pub mod experiments;
 pub mod flows;
+pub mod flood;
 pub mod ground;
 pub mod interrupt;
 pub mod link;

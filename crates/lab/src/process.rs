@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, anyhow, bail};
 
+use crate::flood::FloodUse;
 use crate::interrupt;
 use crate::load::LoadReport;
 use crate::memory::MemoryUse;
@@ -102,6 +103,14 @@ impl RoleProcess {
         match self.next(at_most)? {
             Message::Memory(used) => Ok(used),
             other => bail!("{} said {other:?} instead of what it costs", self.name),
+        }
+    }
+
+    /// Waits for what comes of a flood.
+    pub fn flood(&self, at_most: Duration) -> anyhow::Result<FloodUse> {
+        match self.next(at_most)? {
+            Message::Flood(used) => Ok(*used),
+            other => bail!("{} said {other:?} instead of what came of it", self.name),
         }
     }
 

@@ -15,6 +15,7 @@ use sidecore_sys::{affinity, netns};
 
 use crate::bulk::{self, BulkConfig};
 use crate::echo::{self, Announcement, EchoConfig};
+use crate::flood::{self, FloodConfig, FloodUse};
 use crate::load::{self, LoadConfig, LoadReport, Milestones};
 use crate::memory::{self, MemoryConfig, MemoryUse};
 use crate::native::rpc::{self, RpcConfig};
@@ -53,6 +54,8 @@ pub enum Role {
     Wake(WakeConfig),
     /// Idle connections.
     Memory(MemoryConfig),
+    /// A server, connects that are meant, and a flood.
+    Flood(FloodConfig),
 }
 
 /// What a role says.
@@ -71,6 +74,8 @@ pub enum Message {
     Ended,
     /// What idle connections cost.
     Memory(MemoryUse),
+    /// What came of a flood.
+    Flood(Box<FloodUse>),
     /// What came of a load.
     Report(Box<LoadReport>),
     /// It cannot go on; the process ends.
@@ -116,6 +121,7 @@ fn be(spec: &RoleSpec) -> anyhow::Result<()> {
             say(&Message::Report(Box::new(report)))
         }
         Role::Memory(config) => say(&Message::Memory(memory::run(config)?)),
+        Role::Flood(config) => say(&Message::Flood(Box::new(flood::run(config)?))),
         Role::Bulk(config) => {
             let never = bulk::serve(config, &mut announce)?;
             match never {}

@@ -5,6 +5,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::accounting::{Books, Selection, Watch};
+use crate::flood::FloodUse;
 use crate::interrupt;
 use crate::load::{LoadConfig, LoadReport};
 use crate::memory::MemoryUse;
@@ -126,6 +127,9 @@ pub struct Run {
     /// What idle connections cost, where that was the question; then there is no load.
     #[serde(default)]
     pub memory: Option<MemoryUse>,
+    /// What came of a flood, where that was the question; then there is no load.
+    #[serde(default)]
+    pub flood: Option<FloodUse>,
     /// Where the time went, of a run that was sampled; its other figures do not count.
     pub profile: Option<Profile>,
     /// Why it does not count, if so.

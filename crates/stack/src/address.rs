@@ -117,11 +117,31 @@ pub(crate) enum Destination {
 pub(crate) struct Addresses {
     own: Vec<Ipv4Cidr>,
     gateway: Option<Ipv4Addr>,
+    /// How many of `own` are configured; the one after them is leased.
+    configured: usize,
+    /// The router that came with the lease; the configured one comes first.
+    leased_gateway: Option<Ipv4Addr>,
 }
 
 impl Addresses {
     pub(crate) fn new(own: Vec<Ipv4Cidr>, gateway: Option<Ipv4Addr>) -> Self {
-        Self { own, gateway }
+        Self {
+            configured: own.len(),
+            own,
+            gateway,
+            leased_gateway: None,
+        }
+    }
+
+    /// The address that is leased from now on, and the router that came with it.
+    pub(crate) fn set_leased(&mut self, address: Option<Ipv4Cidr>, router: Option<Ipv4Addr>) {
+        self.own.truncate(self.configured);
+        self.own.extend(address);
+        self.leased_gateway = router;
+    }
+
+    fn router(&self) -> Option<Ipv4Addr> {
+        self.gateway.or(self.leased_gateway)
     }
 
     /// All own addresses of the link.
@@ -188,7 +208,7 @@ impl Addresses {
         if self.own.iter().any(|cidr| cidr.contains(dst)) {
             return Some(Route::Link(dst));
         }
-        self.gateway.map(Route::Link)
+        self.router().map(Route::Link)
     }
 
     /// The address that packets to `dst` come from when the caller has named none.
@@ -201,7 +221,7 @@ impl Addresses {
         }
         let towards = |ip: Ipv4Addr| self.own.iter().find(|cidr| cidr.contains(ip));
         towards(dst)
-            .or_else(|| self.gateway.and_then(towards))
+            .or_else(|| self.router().and_then(towards))
             .or(self.own.first())
             .map(|cidr| cidr.address())
     }

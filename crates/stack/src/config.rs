@@ -5,7 +5,7 @@ use core::num::NonZeroU8;
 use core::ops::RangeInclusive;
 use core::time::Duration;
 
-use sidecore_tcp::{Algorithm, Keepalive};
+use sidecore_tcp::{Algorithm, Ecn, Keepalive};
 use sidecore_wire::MacAddress;
 
 use crate::address::Ipv4Cidr;
@@ -22,6 +22,8 @@ pub struct StackConfig {
     pub addresses: Vec<Ipv4Cidr>,
     /// The router for everything outside these networks.
     pub gateway: Option<Ipv4Addr>,
+    /// Whether another address, and a router if none is configured, are asked for by DHCP (RFC 2131).
+    pub dhcp: bool,
     /// Link addresses that are known and not asked for (of the gateway, say).
     pub neighbors: Vec<(Ipv4Addr, MacAddress)>,
     /// IP MTU of the link, in bytes; IPv6 asks for 1280 at least.
@@ -48,6 +50,11 @@ pub struct StackConfig {
     pub echo_rate: Rate,
     /// How many ICMP errors are sent (RFC 1812 section 4.3.2.8).
     pub icmp_error_rate: Rate,
+    /// Destinations whose path MTU is remembered (RFC 1191, RFC 8201), for ten minutes; 0: none.
+    pub path_mtus: usize,
+    /// Challenge ACKs a second that all connections send together, on average (RFC 5961 section 7; each has a limit of its own, too). It
+    /// should be far more than one connection sends.
+    pub challenge_acks: u32,
     /// Resets, ARP packets and ICMP messages that may wait for the end of a turn; what comes on top is dropped and
     /// counted.
     pub control_queue: usize,
@@ -70,6 +77,7 @@ impl Default for StackConfig {
             mac: MacAddress([0x02, 0, 0, 0, 0, 1]),
             addresses: Vec::new(),
             gateway: None,
+            dhcp: false,
             neighbors: Vec::new(),
             mtu: 1500,
             loopback_mtu: u16::MAX,
@@ -88,6 +96,8 @@ impl Default for StackConfig {
                 per_second: 1000,
                 burst: 50,
             },
+            path_mtus: 1024,
+            challenge_acks: 10_000,
             control_queue: 512,
             tcp: sidecore_tcp::Config::default(),
             ephemeral_ports: 32768..=60999,
@@ -173,6 +183,8 @@ pub struct SocketOptions {
     pub user_timeout: Option<Duration>,
     /// The congestion controller.
     pub congestion: Option<Algorithm>,
+    /// Whether ECN is used.
+    pub ecn: Option<Ecn>,
     /// The largest segment to announce and send, in bytes; what the MTU allows is the upper bound in any case.
     pub mss: Option<u16>,
     /// Bytes of receive buffer with which a connection begins: what its SYN advertises.
@@ -199,6 +211,7 @@ impl Default for SocketOptions {
             keepalive: None,
             user_timeout: None,
             congestion: None,
+            ecn: None,
             mss: None,
             receive_window: 65535,
             v6_only: false,
@@ -219,6 +232,7 @@ impl SocketOptions {
             SocketOption::Keepalive(keepalive) => self.keepalive = keepalive,
             SocketOption::UserTimeout(timeout) => self.user_timeout = timeout,
             SocketOption::Congestion(algorithm) => self.congestion = Some(algorithm),
+            SocketOption::Ecn(ecn) => self.ecn = Some(ecn),
             SocketOption::MaxSegment(mss) => self.mss = Some(mss),
             SocketOption::V6Only(on) => self.v6_only = on,
             SocketOption::SynRetries(retries) => self.syn_retries = retries,
@@ -248,6 +262,8 @@ pub enum SocketOption {
     UserTimeout(Option<Duration>),
     /// The congestion controller. It can be chosen in [`SocketOptions`] only.
     Congestion(Algorithm),
+    /// Whether ECN is used. It can be chosen in [`SocketOptions`] only.
+    Ecn(Ecn),
     /// The largest segment to announce and send, in bytes; of a connection that exists, to send only, and never larger than before.
     MaxSegment(u16),
     /// How often a SYN or SYN-ACK is sent again; `None`: the default.

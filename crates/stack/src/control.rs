@@ -53,6 +53,14 @@ pub(crate) enum Control {
         start: u32,
         len: u32,
     },
+    /// A datagram with its UDP header, in the arena. It fits the MTU.
+    Datagram {
+        to: MacAddress,
+        src: Ipv4Addr,
+        dst: Ipv4Addr,
+        start: u32,
+        len: u32,
+    },
     /// One of IPv6.
     Six(Control6),
 }

@@ -88,7 +88,9 @@ counters! {
     tcp_dropped_bad_ack,
     /// The same: SYN or RST that may be forged (RFC 5961).
     tcp_dropped_suspicious,
-    /// The same: out of order, and no sequence range was free.
+    /// Challenge ACKs (RFC 5961) that were not sent: too many, of all connections together.
+    challenges_withheld,
+    /// Segments or payloads dropped by TCP: out of order, and no sequence range was free.
     tcp_dropped_no_ranges,
     /// The same: out of order, and the host had no room.
     tcp_dropped_no_room,
@@ -146,6 +148,8 @@ counters! {
     icmp_in,
     /// ICMP messages dropped: cut short, or checksum.
     icmp_malformed,
+    /// Packets of ours were too large for their path, by ICMP messages that were believed.
+    path_mtu_lowered,
     /// ICMP errors that match nothing of ours.
     icmp_unmatched,
     /// Echo requests answered.
@@ -164,6 +168,16 @@ counters! {
     arp_replies_out,
     /// ARP packets in which another station claims an address of ours.
     arp_conflicts,
+    /// DHCP messages handled.
+    dhcp_in,
+    /// DHCP messages sent.
+    dhcp_out,
+    /// Datagrams to the DHCP client's port dropped: no message of a server to this client.
+    dhcp_malformed,
+    /// Leases taken and prolonged.
+    dhcp_leases,
+    /// Leases that ended, or that a server took back.
+    dhcp_lost,
     /// Neighbours that did not answer.
     arp_failed,
     /// Neighbours forgotten in favour of others.

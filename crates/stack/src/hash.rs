@@ -84,6 +84,9 @@ pub(crate) struct Keys {
     pub(crate) flow: FlowHasher,
     pub(crate) neighbors: FlowHasher,
     pub(crate) ports: FlowHasher,
+    /// For the DHCP client.
+    pub(crate) dhcp: [u64; 2],
+    pub(crate) challenges: FlowHasher,
     /// For [`sidecore_tcp::initial_sequence_number`] and [`sidecore_tcp::timestamp_offset`].
     pub(crate) sequence: [u8; 16],
     /// For [`Codec`].
@@ -114,6 +117,8 @@ impl Keys {
             flow: FlowHasher::new(key(b"flow")),
             neighbors: FlowHasher::new(key(b"neighbors")),
             ports: FlowHasher::new(key(b"ports")),
+            dhcp: key(b"dhcp"),
+            challenges: FlowHasher::new(key(b"challenges")),
             sequence: bytes(b"sequence"),
             cookie_base: bytes(b"cookie base"),
             cookie_secret: bytes(b"cookie secret"),

@@ -1,16 +1,18 @@
 //! ICMP (RFC 792, RFC 1122 section 3.2.2).
 
-use core::net::SocketAddrV4;
+use core::net::{IpAddr, SocketAddrV4};
 
 use sidecore_tcp::{IcmpKind, Instant};
 use sidecore_wire::ipv4::{PROTOCOL_TCP, PROTOCOL_UDP};
 use sidecore_wire::tcp::QuotedSegment;
-use sidecore_wire::{Icmpv4, Ipv4Header, UdpHeader, icmpv4};
+use sidecore_wire::{Icmpv4, Ipv4Header, SeqNumber, UdpHeader, icmpv4};
 
 use crate::flow::FlowKey;
 use crate::host::Host;
 use crate::input::Packet;
+use crate::path_mtu::By;
 use crate::stack::Stack;
+use crate::v6::HEADER_DIFFERENCE;
 
 /// An error quotes as much of a packet as keeps the error within 576 bytes (RFC 1812 section 4.3.2.3).
 const MAX_QUOTE: usize = 576 - 20 - icmpv4::HEADER_LEN;
@@ -76,26 +78,74 @@ impl Stack {
             return None;
         }
         match header.protocol {
+            PROTOCOL_TCP if claims_no_less(kind, payload.end) => return None,
             PROTOCOL_TCP => {
                 let segment = QuotedSegment::parse(transport).ok()?;
                 let local = SocketAddrV4::new(header.src, segment.src_port);
                 let remote = SocketAddrV4::new(header.dst, segment.dst_port);
                 let index = self.connections.find(&FlowKey::new(local, remote))?;
-                let tcp = &mut self.connections[index].tcp;
-                if let Some(reason) = tcp.handle_icmp(now, segment.seq, kind) {
-                    self.ended(index, reason, host);
-                }
-                self.touch(index);
+                self.icmp_for_connection(now, index, segment.seq, kind, host);
             }
             PROTOCOL_UDP => {
                 let datagram = UdpHeader::parse_quoted(transport).ok()?;
                 let user = self.udp.user_at(header.src, datagram.src_port)?;
                 let remote = SocketAddrV4::new(header.dst, datagram.dst_port);
+                self.note_datagram_too_big(now, header.dst.into(), payload.end, kind);
                 host.icmp_error(user, remote.into(), kind);
             }
             _ => return None,
         }
         Some(())
+    }
+
+    /// An error about a segment of a connection. What it says of the path is remembered if TCP believes it.
+    pub(crate) fn icmp_for_connection<H: Host>(
+        &mut self,
+        now: Instant,
+        index: u32,
+        seq: SeqNumber,
+        kind: IcmpKind,
+        host: &mut H,
+    ) {
+        let tcp = &mut self.connections[index].tcp;
+        let before = tcp.path_mtu();
+        let closed = tcp.handle_icmp(now, seq, kind);
+        let after = tcp.path_mtu();
+        if after < before {
+            let (_, remote) = self.connections.addresses(index);
+            let more = if remote.is_ipv6() {
+                HEADER_DIFFERENCE
+            } else {
+                0
+            };
+            let mtu = after.saturating_add(more);
+            self.paths.lower(now, remote.ip(), mtu, By::Tcp);
+            self.counters.path_mtu_lowered += 1;
+        }
+        if let Some(reason) = closed {
+            self.ended(index, reason, host);
+        }
+        self.touch(index);
+    }
+
+    /// An error about a datagram of ours that was `len` bytes long, headers included.
+    pub(crate) fn note_datagram_too_big(
+        &mut self,
+        now: Instant,
+        to: IpAddr,
+        len: usize,
+        kind: IcmpKind,
+    ) {
+        if claims_no_less(kind, len) {
+            return;
+        }
+        if let IcmpKind::FragmentationNeeded { mtu } = kind {
+            // A router of before RFC 1191: half of it is a guess as good as any.
+            let half = u16::try_from(len / 2).unwrap_or(u16::MAX);
+            let mtu = if mtu == 0 { half } else { mtu };
+            self.paths.lower(now, to, mtu, By::Datagram);
+            self.counters.path_mtu_lowered += 1;
+        }
     }
 
     /// Tells the sender of a packet that it cannot be delivered, unless that could make things worse (RFC 1122 section
@@ -124,6 +174,12 @@ impl Stack {
             self.counters.icmp_errors_out += 1;
         }
     }
+}
+
+/// Whether an error says that a packet of `len` bytes was too large for what it would have fitted into: nobody's error (RFC 5927
+/// section 7.2).
+pub(crate) fn claims_no_less(kind: IcmpKind, len: usize) -> bool {
+    matches!(kind, IcmpKind::FragmentationNeeded { mtu } if usize::from(mtu) >= len)
 }
 
 /// What an error means for a transport; `None` for those that mean nothing.

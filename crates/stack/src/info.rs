@@ -140,6 +140,7 @@ impl Stack {
             self.neighbors.next_timeout(),
             self.reassembly.next_timeout(),
             Some(self.six.next).filter(|next| *next < Instant::NEVER),
+            self.dhcp.as_ref().map(|dhcp| dhcp.next),
         ];
         let others = others.into_iter().flatten();
         others.chain(self.connections.next_timer()).min()

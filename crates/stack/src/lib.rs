@@ -21,9 +21,12 @@
 //! | `segment` | a TCP segment and its connection; what its outcome means for the host |
 //! | `listen`, `socket`, `udp` | what the caller asks for |
 //! | `syn_cookie` | handshakes of which nothing is kept |
+//! | `limiter`, `challenge` | how often strangers are answered |
 //! | `output`, `frame`, `control` | what goes out |
 //! | `connections`, `flow`, `wheel`, `list` | the slab, the flow table, timers, intrusive lists |
 //! | `arp`, `icmp`, `reassembly` | the neighbour cache, ICMP, fragments |
+//! | `dhcp` | the address, when it is asked for |
+//! | `path_mtu` | what paths carry |
 //! | `v6` | all that IPv6 does differently |
 //!
 //! Whatever comes from the network is hostile: no input panics, every table has a limit, and what does not fit is
@@ -33,10 +36,12 @@
 
 mod address;
 mod arp;
+mod challenge;
 mod config;
 mod connections;
 mod control;
 mod counters;
+mod dhcp;
 mod error;
 mod flow;
 mod frame;
@@ -52,6 +57,7 @@ mod list;
 mod listen;
 mod marking;
 mod output;
+mod path_mtu;
 mod ports;
 mod reassembly;
 mod segment;
@@ -69,6 +75,7 @@ pub use config::{
     ArpConfig, ReassemblyConfig, SocketOption, SocketOptions, StackConfig, SynCookies,
 };
 pub use counters::Counters;
+pub use dhcp::DhcpLease;
 pub use error::StackError;
 pub use frame::MAX_HEADER_LEN;
 pub use host::Host;

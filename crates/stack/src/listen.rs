@@ -3,7 +3,7 @@
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
 
 use sidecore_tcp::{Config, Connection, Instant, timestamp_offset};
-use sidecore_wire::{TcpFlags, TcpHeader};
+use sidecore_wire::{TcpFlags, TcpHeader, ipv6};
 
 use crate::address::Route;
 use crate::config::{SocketOption, SocketOptions};
@@ -15,6 +15,7 @@ use crate::host::Host;
 use crate::input::Packet;
 use crate::list::{List, NIL};
 use crate::marking::Marking;
+use crate::path_mtu::By;
 use crate::ports::{EphemeralPorts, PortTable};
 use crate::stack::Stack;
 use crate::{DETACHED, ListenerId, User};
@@ -482,12 +483,20 @@ impl Stack {
         let mut config = self.config.tcp.clone();
         let largest = mtu.saturating_sub(headers);
         config.mss = options.mss.unwrap_or(largest).min(largest);
+        if !loopback && let Some(mtu) = self.paths.find(self.turn, remote.ip(), By::Tcp) {
+            config.path_mss = mtu.saturating_sub(headers);
+        }
+        if remote.is_ipv6() {
+            // Every path carries that (RFC 8200 section 5).
+            config.base_mss = config.base_mss.max(ipv6::MIN_MTU - HEADERS_V6);
+        }
         config.default_peer_mss = default_mss;
         config.timestamp_offset = timestamp_offset(&self.keys.sequence, local, remote);
         config.no_delay = options.no_delay.unwrap_or(config.no_delay);
         config.keepalive = options.keepalive.or(config.keepalive);
         config.user_timeout = options.user_timeout.or(config.user_timeout);
         config.congestion = options.congestion.unwrap_or(config.congestion);
+        config.ecn = options.ecn.unwrap_or(config.ecn);
         config.syn_retries = options.syn_retries.unwrap_or(config.syn_retries);
         config.fin_wait_2_timeout = options.fin_wait_2.unwrap_or(config.fin_wait_2_timeout);
         config

@@ -1,10 +1,11 @@
 //! Frames out, at the end of a turn.
 
 use core::net::Ipv4Addr;
+use core::ops::Range;
 
 use sidecore_tcp::{CloseReason, Instant, State, TxLimits, TxSegment};
 use sidecore_wire::ethernet::ETHERTYPE_ARP;
-use sidecore_wire::ipv4::{PROTOCOL_ICMP, PROTOCOL_TCP};
+use sidecore_wire::ipv4::{PROTOCOL_ICMP, PROTOCOL_TCP, PROTOCOL_UDP};
 use sidecore_wire::{ArpOperation, Ipv4Header, MacAddress, TcpHeader, UnscaledWindow, ipv4, tcp};
 
 use crate::DETACHED;
@@ -250,7 +251,7 @@ impl Stack {
             Link::Station(station) => station,
             Link::Loopback => MacAddress::UNSPECIFIED,
         };
-        let usual = || UsualHeader::new(mac, station, key, header, len);
+        let usual = || UsualHeader::new(mac, station, key, header, len, segment.ecn);
         let usual = (!slot.has(flag::MARKED)).then(usual).flatten();
         // By reference: the header is not moved once more.
         match &usual {
@@ -265,7 +266,7 @@ impl Stack {
             }
             None => {
                 let mut buffer = HeaderBuffer::new();
-                let start = buffer.segment(link, mac, key, header, len);
+                let start = buffer.segment(link, mac, key, header, len, segment.ecn);
                 buffer.mark(start, slot);
                 out.send(buffer.bytes(), bytes, &offload(start, buffer.bytes()));
             }
@@ -311,6 +312,18 @@ impl Stack {
                     if !self.send_icmp(packet, out, left) {
                         return;
                     }
+                }
+                Control::Datagram {
+                    to,
+                    src,
+                    dst,
+                    start,
+                    len,
+                } => {
+                    let link = Link::Station(to);
+                    let ip = Ipv4Header::new(src, dst, PROTOCOL_UDP);
+                    self.send_message(link, &ip, start..start + len, out);
+                    *left -= 1;
                 }
                 Control::Six(packet) => self.send_control6(packet, out, left),
             }
@@ -365,6 +378,25 @@ impl Stack {
         };
         out.send(buffer.bytes(), TxPayload::None, &offload);
         self.counters.tcp_segments_out += 1;
+    }
+
+    /// Sends what lies in the arena as one packet.
+    fn send_message<O: FrameSink>(
+        &self,
+        link: Link,
+        ip: &Ipv4Header,
+        range: Range<u32>,
+        out: &mut O,
+    ) {
+        let message = self.control.message(range.start, range.end - range.start);
+        let mut buffer = HeaderBuffer::new();
+        buffer.ipv4(link, self.config.mac, ip, message.len());
+        let offload = TxOffload {
+            loopback: link == Link::Loopback,
+            header_len: buffer.len() as u16,
+            ..TxOffload::default()
+        };
+        out.send(buffer.bytes(), TxPayload::Bytes(message), &offload);
     }
 
     /// Sends an ICMP message, in fragments if it is longer than the MTU; false if there was no room for all of it.

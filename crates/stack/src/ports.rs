@@ -87,23 +87,37 @@ impl<A: Bindable> PortTable<A> {
     }
 }
 
-/// Port selection of RFC 6056 section 3.3.3 (algorithm 3, "simple hash-based"): to one peer ports go up one by one, to
-/// different peers from different starting points, which nobody can guess.
+/// Counters of [`EphemeralPorts`].
+const COUNTERS: usize = 1024;
+
+/// Port selection of RFC 6056 section 3.3.4 (algorithm 4, "double-hash"): to one peer ports go up one by one, so that none is used
+/// again soon; to different peers from different starting points, which nobody can guess. A peer sees how many connections go to those who
+/// share its counter, and not how many there are, as with one counter for all (algorithm 3).
 #[derive(Debug)]
 pub(crate) struct EphemeralPorts {
     range: RangeInclusive<u16>,
     hasher: FlowHasher,
-    next: u32,
+    counters: Vec<u32>,
 }
 
 impl EphemeralPorts {
     pub(crate) fn new(range: RangeInclusive<u16>, hasher: FlowHasher) -> Self {
         // Port 0 is no port.
         let range = (*range.start()).max(1)..=*range.end();
+        let random = |index: usize| hasher.hash(index as u64, 0x7ab1e) as u32;
         Self {
             range,
             hasher,
-            next: 0,
+            counters: (0..COUNTERS).map(random).collect(),
+        }
+    }
+
+    /// One that has no port: what stands in for another while that is in use.
+    pub(crate) const fn none(hasher: FlowHasher) -> Self {
+        Self {
+            range: 1..=1,
+            hasher,
+            counters: Vec::new(),
         }
     }
 
@@ -115,8 +129,8 @@ impl EphemeralPorts {
         is_free: impl FnMut(u16) -> bool,
     ) -> Option<u16> {
         let addresses = u64::from(local.to_bits()) << 32 | u64::from(remote.ip().to_bits());
-        let offset = self.hasher.hash(addresses, u32::from(remote.port())) as u32;
-        self.first_from(offset, is_free)
+        let hash = self.hasher.hash(addresses, u32::from(remote.port()));
+        self.first_from(hash, is_free)
     }
 
     /// The same for IPv6.
@@ -127,19 +141,19 @@ impl EphemeralPorts {
         is_free: impl FnMut(u16) -> bool,
     ) -> Option<u16> {
         let (from, to) = (local.to_bits(), remote.ip().to_bits());
-        let offset = self.hasher.hash6(from, to, u32::from(remote.port())) as u32;
-        self.first_from(offset, is_free)
+        let hash = self.hasher.hash6(from, to, u32::from(remote.port()));
+        self.first_from(hash, is_free)
     }
 
-    fn first_from(&mut self, offset: u32, mut is_free: impl FnMut(u16) -> bool) -> Option<u16> {
+    /// F is one half of the hash, and G the other.
+    fn first_from(&mut self, hash: u64, mut is_free: impl FnMut(u16) -> bool) -> Option<u16> {
         let count = u32::from(*self.range.end()) + 1;
         let count = count.checked_sub(u32::from(*self.range.start()))?;
-        if count == 0 {
-            return None;
-        }
+        let offset = hash as u32;
+        let next = self.counters.get_mut((hash >> 32) as usize % COUNTERS)?;
         for _ in 0..count {
-            let at = offset.wrapping_add(self.next) % count;
-            self.next = self.next.wrapping_add(1);
+            let at = offset.wrapping_add(*next) % count;
+            *next = next.wrapping_add(1);
             let port = (u32::from(*self.range.start()) + at) as u16;
             if is_free(port) {
                 return Some(port);
@@ -192,6 +206,28 @@ mod tests {
             ports.choose(A, SocketAddrV4::new(peer, 80), |_| true)
         };
         assert_ne!(first(A), first(B));
+    }
+
+    /// RFC 6056 section 3.3.4: what goes to others says nothing, and moves nothing.
+    #[test]
+    fn peers_have_counters_of_their_own() {
+        let mut ports = EphemeralPorts::new(32768..=60999, FlowHasher::new([3, 4]));
+        let peer =
+            |host: u16| SocketAddrV4::new(Ipv4Addr::from_bits(0x0a00_0000 | u32::from(host)), 80);
+        let mut first = |host| ports.choose(A, peer(host), |_| true).unwrap();
+        let one = first(1);
+        for other in 2..100 {
+            first(other);
+        }
+        assert_eq!(first(1), one + 1, "the next one");
+        // Where a peer starts is spread over all of the range.
+        let mut starts: Vec<u16> = (1000..2000).map(first).collect();
+        starts.sort_unstable();
+        let quarters = starts.chunks(250).map(|quarter| quarter[125]);
+        let expected = [36_000, 43_000, 50_000, 57_000];
+        for (median, expected) in quarters.zip(expected) {
+            assert!(median.abs_diff(expected) < 1500, "{median} for {expected}");
+        }
     }
 
     #[test]

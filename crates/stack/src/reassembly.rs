@@ -8,7 +8,7 @@ use core::net::Ipv4Addr;
 use core::ops::Range;
 
 use sidecore_tcp::Instant;
-use sidecore_wire::Ipv4Header;
+use sidecore_wire::{Ipv4Header, ecn};
 
 use crate::config::ReassemblyConfig;
 
@@ -49,6 +49,8 @@ pub(crate) struct Part {
     pub(crate) more: bool,
     /// What the datagram carries: that of the first fragment counts (RFC 8200 section 4.5).
     pub(crate) protocol: u8,
+    /// The ECN field of its IP header.
+    pub(crate) ecn: u8,
 }
 
 #[derive(Debug)]
@@ -56,6 +58,8 @@ struct Partial<K> {
     /// `None` until it is used for the first time.
     key: Option<K>,
     protocol: u8,
+    /// Which codepoints of the ECN field its fragments have: bit n for the codepoint n.
+    codepoints: u8,
     /// Not in use: never.
     deadline: Instant,
     in_use: bool,
@@ -113,7 +117,16 @@ impl<K: Copy + Eq> Reassembly<K> {
         if start == 0 {
             partial.protocol = part.protocol;
         }
-        match partial.add(start..end, payload, !part.more) {
+        partial.codepoints |= 1 << (part.ecn & ecn::MASK);
+        // RFC 3168 section 5.3: that CE is set on the reassembled packet "MUST NOT occur if any of the other fragments contributing to
+        // this reassembly carries the Not-ECT codepoint": then it is dropped.
+        const CONTRADICTION: u8 = 1 << ecn::CE | 1 << ecn::NOT_ECT;
+        let added = if partial.codepoints & CONTRADICTION == CONTRADICTION {
+            Err(Contradiction)
+        } else {
+            partial.add(start..end, payload, !part.more)
+        };
+        match added {
             Ok(()) if partial.total == Some(partial.received) => Progress::Complete(buffer),
             Ok(()) => Progress::Incomplete,
             Err(Contradiction) => {
@@ -127,6 +140,12 @@ impl<K: Copy + Eq> Reassembly<K> {
     /// What a complete datagram carries.
     pub(crate) fn protocol(&self, buffer: usize) -> u8 {
         self.partials[buffer].protocol
+    }
+
+    /// Whether a complete datagram has experienced congestion: "any fragment of an IP packet to be reassembled has the CE codepoint"
+    /// (RFC 3168 section 5.3).
+    pub(crate) fn is_ce(&self, buffer: usize) -> bool {
+        self.partials[buffer].codepoints & 1 << ecn::CE != 0
     }
 
     /// Takes a complete datagram's payload out; [`give_back`](Self::give_back) the buffer afterwards.
@@ -207,6 +226,7 @@ impl<K> Partial<K> {
         Self {
             key: None,
             protocol: 0,
+            codepoints: 0,
             deadline: Instant::NEVER,
             in_use: false,
             received: 0,
@@ -224,6 +244,7 @@ impl<K> Partial<K> {
         self.received = 0;
         self.total = None;
         self.furthest = 0;
+        self.codepoints = 0;
         self.blocks.fill(0);
     }
 

@@ -18,6 +18,8 @@ pub(crate) struct Payload<'a> {
     place: Place,
     bytes: &'a [u8],
     pub(crate) len: u32,
+    /// Congestion was experienced on the way.
+    ce: bool,
 }
 
 impl<'a> Payload<'a> {
@@ -30,6 +32,7 @@ impl<'a> Payload<'a> {
             },
             bytes: transport.bytes.get(data_offset..).unwrap_or_default(),
             len: transport.len.saturating_sub(data_offset) as u32,
+            ce: transport.ce,
         }
     }
 }
@@ -153,13 +156,12 @@ impl Stack {
         if header.flags.contains(TcpFlags::SYN) && slot.tcp.state() == State::SynSent {
             slot.irs = header.seq;
         }
-        let outcome = slot.tcp.handle_segment(
-            now,
-            header,
-            payload.len,
-            out_of_order_room,
-            &mut self.ranges,
-        );
+        let (tcp, ranges) = (&mut slot.tcp, &mut self.ranges);
+        let outcome = if payload.ce {
+            tcp.handle_marked_segment(now, header, payload.len, out_of_order_room, ranges)
+        } else {
+            tcp.handle_segment(now, header, payload.len, out_of_order_room, ranges)
+        };
         if is_rare(&outcome) {
             return self.rare_outcome(now, index, &{ outcome }, &{ payload }, host);
         }
@@ -228,6 +230,10 @@ impl Stack {
     ) -> Verdict {
         if let Some(reason) = outcome.dropped {
             self.count_drop(reason);
+        }
+        if outcome.challenge && !self.challenges.take(now) {
+            self.counters.challenges_withheld += 1;
+            self.connections[index].tcp.withhold_challenge();
         }
         if outcome.respawn {
             return self.give_way(index);
@@ -337,13 +343,19 @@ impl Stack {
         {
             return;
         }
-        if let Some(at) = self.listeners.ports.find(packet.dst, header.dst_port)
+        let listener = self.listeners.ports.find(packet.dst, header.dst_port);
+        if let Some(at) = listener
             && let Some(endpoints) = self.endpoints_of(header, packet)
             && self.cookie_returns(now, header, payload, at, endpoints, host)
         {
             return;
         }
         self.counters.tcp_to_nowhere += 1;
+        // RFC 9293 section 3.10.7.2: what comes to a listener with none of RST, ACK and SYN: "Drop the segment and return."
+        let any = others | TcpFlags::SYN;
+        if listener.is_some() && !header.flags.intersects(any) {
+            return;
+        }
         if let Some(reset) = reset_for(header, payload.len) {
             let reset = Control::reset(packet.link, packet.dst, packet.src, &reset);
             self.counters.tcp_resets_out += u64::from(self.push_control(reset));

@@ -20,7 +20,7 @@ impl Stack {
     /// Opens a connection to `remote`; [`connected`](crate::Host::connected) or [`closed`](crate::Host::closed) follows.
     ///
     /// `local` may leave address (0.0.0.0, or `::` for IPv6) and port (0) open, and is of the family of `remote`; `None` leaves both. The port is then chosen as in RFC 6056
-    /// section 3.3.3. Until more is granted by [`set_receive_limit`](Self::set_receive_limit), there are
+    /// section 3.3.4. Until more is granted by [`set_receive_limit`](Self::set_receive_limit), there are
     /// [`SocketOptions::receive_window`] bytes of receive buffer.
     ///
     /// # Errors
@@ -150,7 +150,7 @@ impl Stack {
     fn ephemeral_port(&mut self, now: Instant, ip: Ipv4Addr, remote: SocketAddrV4) -> Option<u16> {
         let mut ports = core::mem::replace(
             &mut self.ephemeral,
-            crate::ports::EphemeralPorts::new(1..=1, self.keys.ports),
+            crate::ports::EphemeralPorts::none(self.keys.ports),
         );
         let bound = |stack: &Self, port| {
             let itself = SocketAddrV4::new(ip, port) == remote;
@@ -285,6 +285,7 @@ impl Stack {
             SocketOption::TrafficClass(class) => slot.marking.set_class(class),
             SocketOption::HopLimit(limit) => slot.marking.hop_limit = limit,
             SocketOption::Congestion(_)
+            | SocketOption::Ecn(_)
             | SocketOption::DeferAccept(_)
             | SocketOption::V6Only(_) => return false,
         }

@@ -4,15 +4,18 @@ use sidecore_tcp::{Instant, RangePool};
 
 use crate::address::Addresses;
 use crate::arp::cache::NeighborCache;
+use crate::challenge::ChallengeBudget;
 use crate::config::StackConfig;
 use crate::connections::{Connections, Queue, flag};
 use crate::control::{Control, ControlQueue};
 use crate::counters::Counters;
+use crate::dhcp;
 use crate::hash::Keys;
 use crate::incarnation::Predecessor;
 use crate::limiter::Limiter;
 use crate::list::List;
 use crate::listen::Listeners;
+use crate::path_mtu::PathMtus;
 use crate::ports::EphemeralPorts;
 use crate::reassembly::{Key4, Reassembly};
 use crate::syn_cookie::code::Codec;
@@ -37,11 +40,14 @@ pub struct Stack {
     pub(crate) udp: UdpSockets,
     pub(crate) reassembly: Reassembly<Key4>,
     pub(crate) six: Six,
+    pub(crate) dhcp: Option<dhcp::Client>,
     pub(crate) ephemeral: EphemeralPorts,
+    pub(crate) paths: PathMtus,
     /// The connection in TIME-WAIT that gave way last.
     pub(crate) predecessor: Option<Predecessor>,
     pub(crate) echo_limiter: Limiter,
     pub(crate) error_limiter: Limiter,
+    pub(crate) challenges: ChallengeBudget,
     /// Identification of packets that are sent in fragments.
     pub(crate) ip_ident: u16,
     /// When the last turn ended.
@@ -73,10 +79,13 @@ impl Stack {
             udp: UdpSockets::new(config.max_udp_sockets),
             reassembly: Reassembly::new(config.reassembly.clone()),
             six: Six::new(&config.ipv6, config.mtu, &keys, now),
+            dhcp: (config.dhcp).then(|| dhcp::Client::new(config.mac, keys.dhcp, now)),
             ephemeral: EphemeralPorts::new(config.ephemeral_ports.clone(), keys.ports),
+            paths: PathMtus::new(config.path_mtus, keys.ports),
             predecessor: None,
             echo_limiter: Limiter::new(config.echo_rate, now),
             error_limiter: Limiter::new(config.icmp_error_rate, now),
+            challenges: ChallengeBudget::new(config.challenge_acks, keys.challenges),
             ip_ident: 0,
             turn: now,
             keys,

@@ -30,6 +30,9 @@ impl Stack {
         if now >= self.six.next {
             self.handle_timers6(now, host);
         }
+        if self.dhcp.as_ref().is_some_and(|dhcp| now >= dhcp.next) {
+            self.handle_dhcp_timer(now);
+        }
         let mut left = budget;
         while let Some(index) = self.connections.pop_timer(now, &mut left) {
             self.timer_fired(now, index, host);

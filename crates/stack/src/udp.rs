@@ -4,6 +4,7 @@ use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddr
 use core::num::NonZeroU8;
 
 use sidecore_tcp::Instant;
+use sidecore_wire::dhcpv4::CLIENT_PORT;
 use sidecore_wire::ipv4::PROTOCOL_UDP;
 use sidecore_wire::{Ipv4Header, MacAddress, UdpHeader, checksum, icmpv4, ipv4, udp};
 
@@ -19,6 +20,7 @@ use crate::input::{Packet, Place};
 use crate::list::NIL;
 use crate::listen::{Reach, choose_port, reach};
 use crate::marking::Marking;
+use crate::path_mtu::By;
 use crate::ports::PortTable;
 use crate::sink::{FrameSink, TxOffload, TxPayload};
 use crate::stack::Stack;
@@ -333,11 +335,14 @@ impl Stack {
             control.push(request_packet(request, mac, addresses));
         });
         match resolution {
-            Resolution::Known(_, station) => Ok(Way {
-                link: Link::Station(station),
-                src,
-                mtu: self.config.mtu,
-            }),
+            Resolution::Known(_, station) => {
+                let path = self.paths.find(now, dst.into(), By::Datagram);
+                Ok(Way {
+                    link: Link::Station(station),
+                    src,
+                    mtu: self.config.mtu.min(path.unwrap_or(u16::MAX)),
+                })
+            }
             Resolution::Pending(place) => {
                 self.neighbors.entry_mut(place).datagrams_wait = true;
                 self.udp.wait_for(id, next_hop.into());
@@ -379,6 +384,9 @@ impl Stack {
         {
             self.counters.udp_bad_checksum += 1;
             return;
+        }
+        if header.dst_port == CLIENT_PORT && self.dhcp.is_some() {
+            return self.handle_dhcp(now, packet, &header);
         }
         let Some(user) = self.udp.user_at(packet.dst, header.dst_port) else {
             self.counters.udp_to_nowhere += 1;

@@ -5,7 +5,9 @@ use core::time::Duration;
 use serde::{Deserialize, Serialize};
 use sidecore_wire::WindowScale;
 
+use crate::challenge::ChallengeLimit;
 use crate::connection::DEFAULT_PEER_MSS;
+use crate::path::MtuProbing;
 use crate::time::millis;
 
 /// A congestion controller.
@@ -16,6 +18,20 @@ pub enum Algorithm {
     /// RFC 9438.
     #[default]
     Cubic,
+    /// RFC 8257, for data centres whose switches mark: NewReno, but ECN reduces the window in proportion to the marks.
+    Dctcp,
+}
+
+/// Explicit congestion notification (RFC 3168).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Hash, Serialize, Deserialize)]
+pub enum Ecn {
+    /// Neither asked for nor answered.
+    Off,
+    /// Used where the peer asks for it. What Linux does by default.
+    #[default]
+    Accept,
+    /// Asked for, too; a SYN that is not answered is sent again without. With [`Algorithm::Dctcp`], `Accept` is as this.
+    Request,
 }
 
 /// How loss is found where the peer knows SACK; without SACK, it is by duplicate ACKs (RFC 6582).
@@ -61,6 +77,8 @@ pub struct Config {
     pub default_peer_mss: u16,
     /// The congestion controller.
     pub congestion: Algorithm,
+    /// Whether ECN is used.
+    pub ecn: Ecn,
     /// How loss is found.
     pub loss_detection: LossDetection,
     /// Segments of the initial window (RFC 6928).
@@ -97,6 +115,15 @@ pub struct Config {
     pub fin_wait_2_timeout: Duration,
     /// What is added to the clock of the timestamps (RFC 7323 section 5.4); see [`crate::timestamp_offset`].
     pub timestamp_offset: u32,
+    /// The MSS that the path to the peer is known to carry, by what others have found out; no more is sent at first, and `mss` is announced all
+    /// the same. `u16::MAX`: nothing is known.
+    pub path_mss: u16,
+    /// Whether the path MTU is searched for without ICMP (RFC 4821).
+    pub mtu_probing: MtuProbing,
+    /// The MSS with which such a search begins (RFC 4821 section 7.2: 1024 bytes), and which black holes are tried with first.
+    pub base_mss: u16,
+    /// How many challenge ACKs are sent (RFC 5961 section 7).
+    pub challenge_limit: ChallengeLimit,
     /// How many segments the congestion window may lie above what is in flight when a recovery ends (RFC 6582
     /// section 3.2 step 3: "take measures to avoid a possible burst of data").
     pub max_burst: u32,
@@ -108,6 +135,7 @@ impl Default for Config {
             mss: 1460,
             default_peer_mss: DEFAULT_PEER_MSS,
             congestion: Algorithm::default(),
+            ecn: Ecn::default(),
             loss_detection: LossDetection::default(),
             initial_window_segments: 10,
             abc_segments: 2,
@@ -125,6 +153,10 @@ impl Default for Config {
             time_wait: Duration::from_secs(60),
             fin_wait_2_timeout: Duration::from_secs(60),
             timestamp_offset: 0,
+            path_mss: u16::MAX,
+            mtu_probing: MtuProbing::default(),
+            base_mss: 1024,
+            challenge_limit: ChallengeLimit::default(),
             max_burst: 16,
         }
     }

@@ -5,10 +5,13 @@ use core::time::Duration;
 use serde::{Deserialize, Serialize};
 use sidecore_wire::{SeqNumber, TcpFlags, TcpHeader, WindowScale};
 
+use crate::challenge::Challenges;
 use crate::config::{Config, LossDetection, Settings};
 use crate::congestion::{Controller, Window};
+use crate::ecn::{EcnMarks, EcnState};
 use crate::flags::Flags;
 use crate::flight::Flight;
+use crate::path::Path;
 use crate::prr::Prr;
 use crate::rack::Rack;
 use crate::range_pool::{RangeList, RangePool};
@@ -108,6 +111,7 @@ pub struct Connection {
     pub(crate) delayed_ack_ms: u16,
     /// Segments that are still acknowledged quickly.
     pub(crate) quick_acks: u8,
+    pub(crate) ecn_marks: EcnMarks,
 
     /// How long after `retransmit_at` the retransmission timer proper fires, in microseconds.
     pub(crate) rto_after_us: u32,
@@ -164,6 +168,7 @@ pub(crate) struct Cold {
     pub(crate) tlp: Tlp,
     pub(crate) prr: Prr,
     pub(crate) undo: Undo,
+    pub(crate) ecn: EcnState,
     /// RecoveryPoint (RFC 6675), `recover` (RFC 6582).
     pub(crate) recover: u64,
     /// HighRxt: up to where was retransmitted in this recovery.
@@ -180,9 +185,8 @@ pub(crate) struct Cold {
     /// The SEG.SEQ of Flags::RESET_REPLY.
     #[serde(with = "crate::snapshot::seq")]
     pub(crate) reset_reply_seq: SeqNumber,
-    /// Challenge ACKs in the second that began at `challenge_second` (RFC 5961 section 7).
-    pub(crate) challenge_second: u32,
-    pub(crate) challenges: u8,
+    pub(crate) challenges: Challenges,
+    pub(crate) path: Path,
     pub(crate) duplicate_acks: u8,
     /// Retransmissions by timer, or zero-window probes, in a row.
     pub(crate) attempts: u8,
@@ -217,6 +221,10 @@ pub(crate) struct Counters {
     pub(crate) challenge_acks: u32,
     pub(crate) tail_probes: u32,
     pub(crate) undos: u32,
+    pub(crate) path_probes: u32,
+    pub(crate) ce_received: u32,
+    pub(crate) ece_received: u32,
+    pub(crate) ecn_reductions: u32,
 }
 
 const _: () = assert!(core::mem::offset_of!(Connection, cold) <= 208);
@@ -302,6 +310,7 @@ impl Connection {
             rcv_sws: 0,
             delayed_ack_ms: delayed_ack_ms(config.delayed_ack),
             quick_acks: QUICK_ACKS,
+            ecn_marks: EcnMarks::default(),
             retransmit_at: Instant::NEVER,
             ack_at: Instant::NEVER,
             idle_at: Instant::NEVER,
@@ -334,6 +343,7 @@ impl Connection {
             self.flags.clear(Flags::SACK);
         }
         self.agree_on_rack();
+        self.agree_on_ecn(now, syn.flags);
         match options.window_scale {
             Some(scale) if self.cold.scale_offered => self.snd_scale = scale,
             _ => {
@@ -361,7 +371,8 @@ impl Connection {
         } else {
             0
         };
-        self.mss = self.cold.peer_mss.min(self.cold.announced_mss) - options;
+        let path = self.cold.path.low;
+        self.mss = self.cold.peer_mss.min(self.cold.announced_mss).min(path) - options;
     }
 
     /// The sequence number at an offset of what we send.
@@ -404,6 +415,7 @@ impl Connection {
             Flags::ACK_NOW
                 .or(Flags::SYN_DUE)
                 .or(Flags::PROBE_DUE)
+                .or(Flags::ACKS_OWED)
                 .or(Flags::RETRANSMIT_NOW)
                 .or(Flags::CORKED)
                 .or(Flags::FIN_WAIT_2_DUE),
@@ -443,6 +455,7 @@ impl Cold {
             tlp: Tlp::default(),
             prr: Prr::default(),
             undo: Undo::default(),
+            ecn: EcnState::new(config),
             recover: 0,
             high_rxt: 0,
             lost_edge: 0,
@@ -450,8 +463,8 @@ impl Cold {
             reno_sacked: 0,
             unanswered_since: now,
             reset_reply_seq: SeqNumber(0),
-            challenge_second: 0,
-            challenges: 0,
+            challenges: Challenges::new(config.challenge_limit),
+            path: Path::new(now, config, announced_mss),
             duplicate_acks: 0,
             attempts: 0,
             probe_backoff: 0,

@@ -44,14 +44,22 @@ impl Flags {
     pub(crate) const BACKED_OFF: Self = Self(1 << 14);
     /// The application is gone: data is answered by a RST.
     pub(crate) const ORPHAN: Self = Self(1 << 15);
+    /// DCTCP.CE (RFC 8257): the data that arrived last was marked.
+    pub(crate) const CE_STATE: Self = Self(1 << 16);
+
+    // ECN.
+    /// DCTCP owes ACKs of what arrived before the mark changed.
+    pub(crate) const ACKS_OWED: Self = Self(1 << 17);
+    /// The next new data carries CWR (RFC 3168).
+    pub(crate) const CWR_DUE: Self = Self(1 << 23);
 
     // Agreed or set.
     /// Timestamps are in use (while SYN-SENT: offered).
-    pub(crate) const TIMESTAMPS: Self = Self(1 << 16);
+    pub(crate) const TIMESTAMPS: Self = Self(1 << 32);
     /// SACK is in use (while SYN-SENT: offered).
-    pub(crate) const SACK: Self = Self(1 << 17);
+    pub(crate) const SACK: Self = Self(1 << 33);
     /// Nagle's algorithm is off.
-    pub(crate) const NO_DELAY: Self = Self(1 << 18);
+    pub(crate) const NO_DELAY: Self = Self(1 << 34);
     /// The application holds partial segments back.
     pub(crate) const CORK: Self = Self(1 << 19);
     /// The application said that more data comes at once.
@@ -61,7 +69,9 @@ impl Flags {
     /// The application ended the stream: FIN after the send limit.
     pub(crate) const FIN_QUEUED: Self = Self(1 << 22);
     /// Our FIN was sent: SND.NXT lies after it.
-    pub(crate) const FIN_SENT: Self = Self(1 << 23);
+    pub(crate) const FIN_SENT: Self = Self(1 << 35);
+    /// ECN is in use: marks are echoed.
+    pub(crate) const ECN: Self = Self(1 << 36);
     /// The peer's FIN is in order: RCV.NXT lies after it.
     pub(crate) const FIN_RECEIVED: Self = Self(1 << 24);
     /// Loss is found by time (RFC 8985).
@@ -87,7 +97,8 @@ impl Flags {
         .or(Self::PROBE_DUE)
         .or(Self::RESET_DUE)
         .or(Self::RESET_REPLY)
-        .or(Self::FIN_WAIT_2_DUE);
+        .or(Self::FIN_WAIT_2_DUE)
+        .or(Self::ACKS_OWED);
     /// poll_transmit certainly has something to do.
     pub(crate) const DUE: Self = Self::RARE_DUE.or(Self::ACK_NOW).or(Self::RETRANSMIT_NOW);
     /// In flight is not simply SND.NXT - SND.UNA.
@@ -98,12 +109,14 @@ impl Flags {
         .or(Self::FLUSH)
         .or(Self::CORKED)
         .or(Self::MORE)
+        .or(Self::CWR_DUE)
         .or(Self::FIN_QUEUED);
     /// poll_transmit has to look at more than new data and ACKs.
     pub(crate) const SPECIAL: Self = Self::RARE_DUE
         .or(Self::UNSYNCHRONIZED)
         .or(Self::LOST_LEFT)
         .or(Self::SACK_DUE)
+        .or(Self::CWR_DUE)
         .or(Self::LOSSY);
     /// Header prediction is off: not ESTABLISHED, or something is amiss.
     pub(crate) const UNPREDICTED: Self = Self::LOSSY
@@ -115,6 +128,7 @@ impl Flags {
         .or(Self::PROBING)
         .or(Self::BACKED_OFF)
         .or(Self::TLP_OUT)
+        .or(Self::CE_STATE)
         .or(Self::ORPHAN);
 
     pub(crate) const fn or(self, other: Self) -> Self {

@@ -37,6 +37,8 @@ pub(crate) struct RecoveryAck {
     /// Bytes by which SND.UNA moved.
     pub(crate) acked: u32,
     pub(crate) duplicate: bool,
+    /// It echoes congestion: "The sending TCP SHOULD NOT increase the congestion window" (RFC 3168 section 6.1.2).
+    pub(crate) echo: bool,
     pub(crate) delivery: Delivery,
 }
 
@@ -122,7 +124,7 @@ impl Connection {
         if ack.acked > 0 {
             self.cold.duplicate_acks = 0;
             self.cold.reno_sacked = 0;
-            if self.flags.any(Flags::CWND_LIMITED) && !undone {
+            if self.flags.any(Flags::CWND_LIMITED) && !undone && !ack.echo {
                 self.grow_window(ack.now, ack.acked, ack.delivery.rtt_us);
             }
         }
@@ -158,10 +160,17 @@ impl Connection {
         self.cold.counters.recoveries = self.cold.counters.recoveries.wrapping_add(1);
         self.cold.recover = self.snd_nxt;
         self.cold.high_rxt = self.snd_una;
-        let in_flight = self.flight_size();
-        self.cold
-            .controller
-            .on_loss(&mut self.window, now, in_flight, mss);
+        if self.path_probe_lost(now, ranges) {
+            // It was too large, and that is all.
+            self.window.ssthresh = self.window.cwnd;
+            self.undo_forget();
+        } else {
+            let in_flight = self.flight_size();
+            self.cold
+                .controller
+                .on_loss(&mut self.window, now, in_flight, mss);
+            self.ecn_note_reduction();
+        }
         let known = self.cold.sacked_bytes + self.cold.reno_sacked;
         let unknown = self.outstanding().saturating_sub(known);
         // Without SACK, it was a duplicate that told.
@@ -228,8 +237,10 @@ impl Connection {
             self.cold.duplicate_acks = 0;
             self.cold.reno_sacked = 0;
             self.cold.high_rxt = self.cold.high_rxt.max(self.snd_una);
-            // Slow start up to ssthresh (RFC 5681 section 3.1).
-            self.grow_window(ack.now, ack.acked, ack.delivery.rtt_us);
+            if !ack.echo {
+                // Slow start up to ssthresh (RFC 5681 section 3.1).
+                self.grow_window(ack.now, ack.acked, ack.delivery.rtt_us);
+            }
         }
         if self.snd_una >= self.cold.recover {
             self.undo_wait();
@@ -282,6 +293,7 @@ impl Connection {
             self.cold
                 .controller
                 .on_rto(&mut self.window, now, in_flight, mss);
+            self.ecn_note_reduction();
         }
         self.cold.undo.frto = if frto { Frto::Resent } else { Frto::Off };
         self.phase = Phase::Loss;

@@ -54,6 +54,7 @@ impl Connection {
             _ if self.flags.any(Flags::PROBING) => self.persist_timeout(now),
             _ if self.outstanding() > 0 => self.data_timeout(now, ranges),
             _ => {
+                self.ecn_release();
                 self.retransmit_at = Instant::NEVER;
                 None
             }
@@ -224,6 +225,7 @@ impl Connection {
         self.flags.set(Flags::BACKED_OFF);
         // "The host MUST set RTO <- RTO * 2 ('back off the timer')."
         self.back_off();
+        self.path_timeout(now);
         self.enter_loss(now, ranges);
         self.retransmit_at = self.bounded_by_user_timeout(now, self.rto_us);
         self.rto_after_us = 0;

@@ -119,6 +119,7 @@ impl Connection {
             let controller = &mut self.cold.controller;
             controller.on_loss(&mut self.window, now, in_flight, mss);
             controller.on_recovery_exit(&mut self.window, now);
+            self.ecn_note_reduction();
         }
     }
 

@@ -121,6 +121,8 @@ pub struct Outcome {
     pub closed: Option<CloseReason>,
     /// The segment or its payload was dropped.
     pub dropped: Option<DropReason>,
+    /// A challenge ACK is due (RFC 5961) that is due for nothing else: see [`crate::Connection::withhold_challenge`].
+    pub challenge: bool,
     /// In TIME-WAIT a newer SYN arrived (RFC 9293 section 3.10.7.4, RFC 6191): the caller may replace this connection
     /// by a fresh one for this SYN. This connection is as before.
     pub respawn: bool,
@@ -149,6 +151,8 @@ pub struct TxSegment {
     pub payload: Range<u64>,
     /// The payload of one segment on the wire. `payload` may be longer: then it is to be cut into pieces of this size.
     pub segment_size: u16,
+    /// The ECN field of its IP header (RFC 3168): [`sidecore_wire::ecn`].
+    pub ecn: u8,
     /// Some of the payload (or the SYN or FIN) was sent before.
     pub retransmission: bool,
 }
@@ -184,6 +188,10 @@ pub struct Info {
     pub state: State,
     /// The payload of a full segment that we send, in bytes: options are taken off.
     pub effective_mss: u16,
+    /// The path MTU that the connection goes by, as IPv4 counts it (40 bytes of headers): over IPv6 it is 20 bytes more.
+    pub path_mtu: u16,
+    /// Probes of larger segments that were sent (RFC 4821).
+    pub path_probes: u32,
     /// The estimated payload of the peer's full segments, in bytes.
     pub receive_mss: u16,
     /// Timestamps are in use.
@@ -238,6 +246,16 @@ pub struct Info {
     pub out_of_order_ranges: u16,
     /// Challenge ACKs sent (RFC 5961).
     pub challenge_acks: u32,
+    /// ECN is in use (RFC 3168).
+    pub ecn: bool,
+    /// Data segments received that were marked: congestion experienced.
+    pub ce_received: u32,
+    /// Acknowledgments received that echo congestion.
+    pub ece_received: u32,
+    /// Reductions of the window that answered them.
+    pub ecn_reductions: u32,
+    /// DCTCP.Alpha (RFC 8257), in 2^-20; `None` with other controllers.
+    pub dctcp_alpha: Option<u32>,
     /// Retransmissions by timer, or probes, in a row without an answer.
     pub unanswered_attempts: u8,
     /// ICMP said that the peer cannot be reached, and nothing has come from it since (RFC 9293 section 3.9.1.8).

@@ -154,6 +154,7 @@ impl Connection {
         let by_timer = self.phase == Phase::Loss;
         self.cold.counters.undos = self.cold.counters.undos.wrapping_add(1);
         self.cold.undo.active = false;
+        self.ecn_withdraw_reduction();
         self.cold.controller.on_undo(&mut self.window, now);
         if self.phase != Phase::Open {
             self.rack_unmark_all(ranges);

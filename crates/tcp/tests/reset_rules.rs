@@ -3,7 +3,8 @@
 mod common;
 
 use common::script::*;
-use sidecore_tcp::{CloseReason, DropReason, Instant, State, initial_sequence_number, reset_for};
+use sidecore_tcp::initial_sequence_number;
+use sidecore_tcp::{ChallengeLimit, CloseReason, Config, DropReason, Instant, State, reset_for};
 use sidecore_tcp::{RangePool, timestamp_offset};
 use sidecore_wire::{SeqNumber, SocketAddrV4, TcpFlags, TcpHeader};
 
@@ -53,19 +54,84 @@ fn a_syn_is_challenged_wherever_it_is() {
 }
 
 #[test]
-fn challenges_are_limited_to_ten_a_second() {
+fn challenges_are_limited_to_ten_in_five_seconds() {
     let mut t = Script::established();
     for _ in 0..10 {
-        t.recv(rst(5));
+        let outcome = t.recv(rst(5));
+        assert!(outcome.challenge);
         t.sends([ack(0)]);
     }
-    t.recv(rst(5));
+    assert!(!t.recv(rst(5)).challenge);
     t.sends([]);
     t.recv(syn());
     t.sends([]);
     t.pass(secs(1));
     t.recv(rst(5));
+    t.sends([]);
+    t.pass(secs(4));
+    t.recv(rst(5));
     t.sends([ack(0)]);
+}
+
+/// RFC 5961 section 7: number and time "SHOULD be tunable".
+#[test]
+fn the_limit_of_challenges_is_configured() {
+    let config = Config {
+        challenge_limit: ChallengeLimit {
+            count: 1,
+            interval: secs(60),
+        },
+        ..plain()
+    };
+    let mut t = Script::established_with(&config, syn());
+    t.recv(rst(5));
+    t.sends([ack(0)]);
+    t.pass(secs(15));
+    t.recv(rst(5));
+    t.sends([]);
+}
+
+/// Whoever knows the ports only must not be able to make a peer's keepalive probes go unanswered.
+#[test]
+fn forged_segments_leave_probes_their_answers() {
+    let mut t = Script::established();
+    t.recv(data(0, 10));
+    t.fire();
+    t.sends([ack(10)]);
+    for _ in 0..50 {
+        t.recv(syn());
+        t.recv(ack(0).seq(-1000));
+        t.poll_any();
+    }
+    t.recv(ack(0).seq(9));
+    t.sends([ack(10)]);
+}
+
+#[test]
+fn the_caller_may_withhold_a_challenge_and_nothing_else() {
+    let mut t = Script::established();
+    assert!(t.recv(rst(5)).challenge);
+    t.connection.withhold_challenge();
+    t.sends([]);
+    // An ACK that was due anyway stays.
+    t.recv(data(100, 10));
+    assert!(!t.recv(rst(5)).challenge);
+    t.connection.withhold_challenge();
+    t.sends([ack(0)]);
+}
+
+/// RFC 5961 section 4.2 asks for an answer "irrespective of the sequence number"; a peer that has forgotten the connection, and its
+/// timestamps with it, finds out by the challenge.
+#[test]
+fn a_syn_with_an_old_timestamp_is_challenged() {
+    let config = Config {
+        timestamps: true,
+        ..plain()
+    };
+    let mut t = Script::established_with(&config, syn().timestamps(500, 0));
+    let outcome = t.recv(syn().seq(12345).timestamps(1, 0));
+    assert_eq!(outcome.dropped, Some(DropReason::UnexpectedSyn));
+    assert!(outcome.challenge);
 }
 
 #[test]

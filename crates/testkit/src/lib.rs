@@ -6,11 +6,13 @@
 //! | `rng` | a seeded generator |
 //! | `device` | what a network device does to a frame: gather, cut super-segments, complete checksums |
 //! | `link` | loss, duplication, delay, reordering, corruption, rate |
+//! | `too_big` | what a router says of a packet that is too long |
 //! | `host` | [`TestHost`]: keeps what is written until it is acknowledged, and checks what is stored |
 //! | `node` | [`Node`]: a stack with its host, its loopback, and short calls for tests |
 //! | `adversary` | two stacks on a network that does what bytes say |
 //! | `pair` | [`Pair`]: two nodes, two links, one clock, bounded steps |
 //! | `packet`, `packet6` | frames made by hand, and frames taken apart |
+//! | `script` | [`script::run`]: scripts in packetdrill's language
 //! | `sockets` | [`sockets::Sockets`]: sockets with Linux's numbers and errors over one stack, IP packets in and out |
 
 #![forbid(unsafe_code)]
@@ -19,17 +21,20 @@ pub mod adversary;
 mod device;
 mod host;
 mod link;
+pub mod marking;
 mod node;
 pub mod packet;
 pub mod packet6;
 mod pair;
 mod rng;
+pub mod script;
 pub mod sockets;
+mod too_big;
 
 use proptest::test_runner::{Config as ProptestConfig, RngSeed};
 
 pub use host::{Datagram, Event, SentFrame, TestHost};
-pub use link::{Direction, Link, LinkCounters};
+pub use link::{Direction, Link, LinkCounters, Narrow};
 pub use node::{Node, NodeConfig};
 pub use pair::{A, B, Pair};
 pub use rng::Rng;

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use sidecore_tcp::Instant;
 
-use crate::Rng;
+use crate::{Rng, marking, too_big};
 
 /// What a link does to frames. Probabilities are in thousandths.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -24,6 +24,35 @@ pub struct Link {
     pub rate: u64,
     /// Frames that may wait for their turn at this rate; the rest is lost. 0: unlimited.
     pub queue: usize,
+    /// Bytes that may wait for their turn at this rate before frames that come on top are marked (CE, RFC 3168), or, if they are not
+    /// ECN-capable, lost. 0: nothing is marked.
+    pub mark_above: u64,
+    /// IP packets that are longer are lost.
+    pub narrow: Option<Narrow>,
+}
+
+/// Somewhere on the way there is a link of a smaller MTU.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Narrow {
+    /// What it carries.
+    pub mtu: u16,
+    /// What the router before it says of it, by ICMP; `None`: nothing (a black hole).
+    pub says: Option<u16>,
+}
+
+impl Narrow {
+    /// With a router that does as it should.
+    pub const fn honest(mtu: u16) -> Self {
+        Self {
+            mtu,
+            says: Some(mtu),
+        }
+    }
+
+    /// With a router that says nothing.
+    pub const fn silent(mtu: u16) -> Self {
+        Self { mtu, says: None }
+    }
 }
 
 impl Default for Link {
@@ -37,6 +66,8 @@ impl Default for Link {
             corrupt: 0,
             rate: 0,
             queue: 0,
+            narrow: None,
+            mark_above: 0,
         }
     }
 }
@@ -48,10 +79,16 @@ pub struct LinkCounters {
     pub sent: u64,
     /// Frames that did not arrive.
     pub lost: u64,
+    /// Of these, frames that were too long for it.
+    pub too_long: u64,
     /// Frames that arrived twice.
     pub duplicated: u64,
     /// Frames that were changed.
     pub corrupted: u64,
+    /// Frames that were marked.
+    pub marked: u64,
+    /// The most bytes that ever waited for their turn.
+    pub longest_queue: u64,
     /// Frames taken out.
     pub delivered: u64,
 }
@@ -82,11 +119,28 @@ impl Direction {
         }
     }
 
+    /// Whether a frame is too long for this way: then it is lost, and what comes back is said of it.
+    pub fn refuses(&mut self, frame: &[u8]) -> Option<Option<Vec<u8>>> {
+        let narrow = self.link.narrow?;
+        if frame.len() <= 14 + usize::from(narrow.mtu) {
+            return None;
+        }
+        self.counters.sent += 1;
+        self.counters.lost += 1;
+        self.counters.too_long += 1;
+        let answer = narrow.says.and_then(|mtu| too_big::answer(frame, mtu));
+        Some(answer)
+    }
+
     /// Puts a frame in.
     pub fn push(&mut self, now: Instant, mut frame: Vec<u8>) {
         self.counters.sent += 1;
         let full = self.link.queue > 0 && self.in_flight.len() >= self.link.queue;
         if self.rng.chance(self.link.loss) || full {
+            self.counters.lost += 1;
+            return;
+        }
+        if !self.admit(now, &mut frame) {
             self.counters.lost += 1;
             return;
         }
@@ -108,6 +162,21 @@ impl Direction {
             self.number += 1;
             self.in_flight.insert((at, self.number), frame.clone());
         }
+    }
+
+    /// The queue's decision. False: the frame is lost.
+    fn admit(&mut self, now: Instant, frame: &mut [u8]) -> bool {
+        let waits = self.busy_until.duration_since(now).as_nanos();
+        let queue = (waits * u128::from(self.link.rate) / 1_000_000_000) as u64;
+        let counters = &mut self.counters;
+        counters.longest_queue = counters.longest_queue.max(queue);
+        if self.link.mark_above == 0 || queue <= self.link.mark_above {
+            return true;
+        }
+        let marked = marking::mark(frame);
+        counters.marked += u64::from(marked);
+        // What is no packet cannot say what it is capable of.
+        marked || marking::codepoint(frame).is_none()
     }
 
     /// Takes a frame out that has arrived by `now`.

@@ -62,6 +62,11 @@ impl Pair {
         self.directions[from].counters
     }
 
+    /// Counts anew.
+    pub fn reset_link_counters(&mut self, from: usize) {
+        self.directions[from].counters = LinkCounters::default();
+    }
+
     /// Shows all frames: `pair.tap(|at, from, frame| …)`.
     pub fn tap(&mut self, tap: fn(Instant, usize, &[u8])) {
         self.tap = Some(tap);
@@ -78,7 +83,11 @@ impl Pair {
                 if let Some(tap) = self.tap {
                     tap(self.now, n, &frame);
                 }
-                self.directions[n].push(self.now, frame);
+                match self.directions[n].refuses(&frame) {
+                    None => self.directions[n].push(self.now, frame),
+                    Some(None) => {}
+                    Some(Some(answer)) => self.directions[1 - n].push(self.now, answer),
+                }
             }
         }
     }

@@ -45,6 +45,8 @@
 pub mod addr;
 pub mod arp;
 pub mod checksum;
+pub mod dhcpv4;
+pub mod ecn;
 mod error;
 pub mod ethernet;
 pub mod icmpv4;
@@ -59,6 +61,7 @@ pub mod udp;
 
 pub use addr::{IpAddr, Ipv4Addr, Ipv6Addr, MacAddress, SocketAddr, SocketAddrV4, SocketAddrV6};
 pub use arp::{ArpOperation, ArpPacket};
+pub use dhcpv4::{DhcpKind, DhcpMessage};
 pub use error::ParseError;
 pub use ethernet::EthernetHeader;
 pub use icmpv4::Icmpv4;

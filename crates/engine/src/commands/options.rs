@@ -7,7 +7,7 @@ use std::time::Duration;
 use sidecore_abi::command::Opt;
 use sidecore_abi::{Address, Command, Status};
 use sidecore_stack::SocketOption;
-use sidecore_tcp::{Algorithm, Config, Connection, Keepalive};
+use sidecore_tcp::{Algorithm, Config, Connection, Ecn, Keepalive};
 
 use super::{Context, Done, slot};
 use crate::commands::socket::opening_options;
@@ -152,6 +152,13 @@ fn stack_option(dti: &mut Dti, option: Opt, value: u64, on: bool) -> Option<Sock
         Opt::Congestion => SocketOption::Congestion(match value {
             0 => Algorithm::NewReno,
             1 => Algorithm::Cubic,
+            2 => Algorithm::Dctcp,
+            _ => return None,
+        }),
+        Opt::Ecn => SocketOption::Ecn(match value {
+            0 => Ecn::Off,
+            1 => Ecn::Accept,
+            2 => Ecn::Request,
             _ => return None,
         }),
         _ => return seldom(option, value),
@@ -191,6 +198,15 @@ fn controller(algorithm: Algorithm) -> u64 {
     match algorithm {
         Algorithm::NewReno => 0,
         Algorithm::Cubic => 1,
+        Algorithm::Dctcp => 2,
+    }
+}
+
+fn willing(ecn: Ecn) -> u64 {
+    match ecn {
+        Ecn::Off => 0,
+        Ecn::Accept => 1,
+        Ecn::Request => 2,
     }
 }
 
@@ -214,6 +230,7 @@ fn of_connection(tcp: &Connection, dti: &Dti, option: Opt) -> u64 {
         Opt::QuickAck => tcp.delayed_ack().is_zero().into(),
         Opt::UserTimeout => micros(tcp.user_timeout()),
         Opt::Congestion => controller(tcp.algorithm()),
+        Opt::Ecn => willing(tcp.ecn()),
         Opt::MaxSegment => tcp.effective_mss().into(),
         Opt::SynRetries => tcp.syn_retries().into(),
         Opt::FinWait2 => fin_wait_2(tcp.fin_wait_2_timeout()),
@@ -263,6 +280,7 @@ fn remembered(dti: &Dti, option: Opt, default: &Config) -> u64 {
         | (Opt::QuickAck, SocketOption::QuickAck(on)) => Some((*on).into()),
         (Opt::UserTimeout, SocketOption::UserTimeout(time)) => Some(time.map_or(0, micros)),
         (Opt::Congestion, SocketOption::Congestion(algorithm)) => Some(controller(*algorithm)),
+        (Opt::Ecn, SocketOption::Ecn(ecn)) => Some(willing(*ecn)),
         _ => None,
     });
     set.unwrap_or_else(|| match option {
@@ -271,6 +289,7 @@ fn remembered(dti: &Dti, option: Opt, default: &Config) -> u64 {
         Opt::QuickAck => default.delayed_ack.is_zero().into(),
         Opt::UserTimeout => default.user_timeout.map_or(0, micros),
         Opt::Congestion => controller(default.congestion),
+        Opt::Ecn => willing(default.ecn),
         _ => {
             let on = dti.options.iter().find_map(|set| match set {
                 SocketOption::Keepalive(keepalive) => *keepalive,

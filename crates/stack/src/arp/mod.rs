@@ -21,6 +21,9 @@ impl Stack {
                 return;
             }
         };
+        if self.dhcp.is_some() {
+            self.check_dhcp_conflict(now, &packet);
+        }
         let for_us = self.addresses.is_configured(packet.target_ip);
         if self.addresses.is_configured(packet.sender_ip) {
             // RFC 5227 section 2.4: another station has our address. It does not get into the cache; we say that it is

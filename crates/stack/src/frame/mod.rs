@@ -81,7 +81,7 @@ impl HeaderBuffer {
         start as u16
     }
 
-    /// All headers of a segment of a connection, ports from `key`. Returns where the TCP header starts.
+    /// All headers of a segment of a connection, ports from `key`, with an ECN field. Returns where the TCP header starts.
     pub(crate) fn segment(
         &mut self,
         link: Link,
@@ -89,13 +89,17 @@ impl HeaderBuffer {
         key: &FlowKey,
         header: &TcpHeader,
         payload_len: u32,
+        ecn: u8,
     ) -> u16 {
         let header = TcpHeader {
             src_port: key.local_port,
             dst_port: key.remote_port,
             ..*header
         };
-        let ip = Ipv4Header::new(key.local_ip, key.remote_ip, ipv4::PROTOCOL_TCP);
+        let ip = Ipv4Header {
+            dscp_ecn: ecn,
+            ..Ipv4Header::new(key.local_ip, key.remote_ip, ipv4::PROTOCOL_TCP)
+        };
         self.ipv4(link, mac, &ip, header.len() + payload_len as usize);
         self.tcp(key.local_ip, key.remote_ip, &header, payload_len)
     }

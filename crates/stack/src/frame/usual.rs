@@ -38,7 +38,7 @@ impl UsualHeader {
     /// Where TCP starts, without.
     pub(crate) const TCP_START_LOOPBACK: u16 = IP_LEN as u16;
 
-    /// The header of a segment with `payload_len` bytes, ports from `key`; `None` if it has other options.
+    /// The header of a segment with `payload_len` bytes, ports from `key`, and an ECN field; `None` if it has other options.
     #[inline]
     pub(crate) fn new(
         src: MacAddress,
@@ -46,6 +46,7 @@ impl UsualHeader {
         key: &FlowKey,
         header: &TcpHeader,
         payload_len: u32,
+        ecn: u8,
     ) -> Option<Self> {
         let TcpOptions {
             mss: None,
@@ -72,7 +73,8 @@ impl UsualHeader {
         bytes[6..12].copy_from_slice(&src.0);
         bytes[12..14].copy_from_slice(&ETHERTYPE_IPV4.to_be_bytes());
         let addresses = halves(key.local_ip.to_bits()) + halves(key.remote_ip.to_bits());
-        put_ip(&mut bytes, key, total_len, addresses);
+        let word_0 = IP_WORD_0 | u32::from(ecn) << 16 | u32::from(total_len);
+        put_ip(&mut bytes, key, word_0, addresses);
         put_tcp(&mut bytes, key, header, u32::from(total_len), addresses);
         let len = OPTIONS + options_len;
         Some(Self { bytes, len })
@@ -93,8 +95,7 @@ impl UsualHeader {
 
 /// `addresses` is the sum of both addresses.
 #[inline]
-fn put_ip(bytes: &mut [u8; LEN], key: &FlowKey, total_len: u16, addresses: u32) {
-    let word_0 = IP_WORD_0 | u32::from(total_len);
+fn put_ip(bytes: &mut [u8; LEN], key: &FlowKey, word_0: u32, addresses: u32) {
     let sum = halves(word_0) + halves(IP_WORD_1) + halves(IP_WORD_2) + addresses;
     put(bytes, IP, word_0);
     put(bytes, IP + 4, IP_WORD_1);
@@ -164,9 +165,9 @@ mod tests {
     const SRC: MacAddress = MacAddress([2, 0, 0, 0, 0, 1]);
     const DST: MacAddress = MacAddress([2, 0, 0, 0, 0, 2]);
 
-    fn general(link: Link, key: &FlowKey, header: &TcpHeader, len: u32) -> (Vec<u8>, u16) {
+    fn general(link: Link, key: &FlowKey, header: &TcpHeader, len: u32, ecn: u8) -> (Vec<u8>, u16) {
         let mut buffer = HeaderBuffer::new();
-        let start = buffer.segment(link, SRC, key, header, len);
+        let start = buffer.segment(link, SRC, key, header, len, ecn);
         (buffer.bytes().to_vec(), start)
     }
 
@@ -182,6 +183,7 @@ mod tests {
             flags in 0..512u16,
             timestamps in any::<Option<(u32, u32)>>(),
             len in 0..65_535u32 - 52,
+            ecn in 0..4u8,
         ) {
             let key = FlowKey {
                 local_ip: addresses.0.into(),
@@ -201,10 +203,10 @@ mod tests {
                 },
                 ..TcpHeader::default()
             };
-            let usual = UsualHeader::new(SRC, DST, &key, &header, len).unwrap();
-            let (bytes, start) = general(Link::Station(DST), &key, &header, len);
+            let usual = UsualHeader::new(SRC, DST, &key, &header, len, ecn).unwrap();
+            let (bytes, start) = general(Link::Station(DST), &key, &header, len, ecn);
             prop_assert_eq!((usual.with_ethernet(), UsualHeader::TCP_START), (&bytes[..], start));
-            let (bytes, start) = general(Link::Loopback, &key, &header, len);
+            let (bytes, start) = general(Link::Loopback, &key, &header, len, ecn);
             let loopback = (usual.without_ethernet(), UsualHeader::TCP_START_LOOPBACK);
             prop_assert_eq!(loopback, (&bytes[..], start));
             prop_assert!(Ipv4Header::parse_quoted(usual.without_ethernet()).is_ok());
@@ -242,9 +244,9 @@ mod tests {
                 options,
                 ..TcpHeader::default()
             };
-            assert!(UsualHeader::new(SRC, DST, &key, &header, 5).is_none());
+            assert!(UsualHeader::new(SRC, DST, &key, &header, 5, 0).is_none());
         }
         let header = TcpHeader::default();
-        assert!(UsualHeader::new(SRC, DST, &key, &header, 65_536).is_none());
+        assert!(UsualHeader::new(SRC, DST, &key, &header, 65_536, 0).is_none());
     }
 }

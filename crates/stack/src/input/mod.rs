@@ -5,7 +5,7 @@ use core::net::Ipv4Addr;
 use sidecore_tcp::Instant;
 use sidecore_wire::ethernet::{ETHERTYPE_ARP, ETHERTYPE_IPV4, ETHERTYPE_IPV6};
 use sidecore_wire::ipv4::{PROTOCOL_ICMP, PROTOCOL_TCP, PROTOCOL_UDP};
-use sidecore_wire::{EthernetHeader, Ipv4Header, ParseError, ethernet};
+use sidecore_wire::{EthernetHeader, Ipv4Header, ParseError, ecn, ethernet};
 
 use crate::address::Destination;
 use crate::connections::flag;
@@ -64,6 +64,8 @@ pub(crate) struct Transport<'a> {
     pub(crate) place: Place,
     /// The transport checksum needs no look.
     pub(crate) verified: bool,
+    /// Congestion was experienced (RFC 3168).
+    pub(crate) ce: bool,
 }
 
 /// An IPv4 packet for us.
@@ -204,6 +206,7 @@ impl Stack {
                 len: payload.len(),
                 place: Place::Frame(start),
                 verified: arrival.verified,
+                ce: ecn::is_ce(header.dscp_ecn),
             };
             let link = if LOOPBACK { flag::LOOPBACK } else { 0 };
             if self.segment_for_known(now, header.src, header.dst, link, transport, host) {
@@ -217,6 +220,7 @@ impl Stack {
             len: payload.len(),
             place: Place::Frame(start),
             verified: arrival.verified,
+            ce: ecn::is_ce(header.dscp_ecn),
         };
         self.handle_other::<LOOPBACK, H>(now, arrival, header, &transport, quotable, host);
     }
@@ -308,6 +312,7 @@ impl Stack {
             offset: usize::from(header.fragment_offset),
             more: header.more_fragments,
             protocol: header.protocol,
+            ecn: header.dscp_ecn & ecn::MASK,
         };
         let progress = self.reassembly.add(now, key, &part, fragment.bytes);
         self.counters.reassembly_evicted = self.reassembly.evicted + self.six.reassembly.evicted;
@@ -316,6 +321,7 @@ impl Stack {
             Progress::Malformed => self.counters.reassembly_malformed += 1,
             Progress::Complete(buffer) => {
                 self.counters.reassembled += 1;
+                let ce = self.reassembly.is_ce(buffer);
                 let (bytes, len) = self.reassembly.take(buffer);
                 let whole = Packet {
                     transport: Transport {
@@ -324,6 +330,7 @@ impl Stack {
                         place: Place::Buffer,
                         // What a device says of a checksum, it says of single fragments.
                         verified: false,
+                        ce,
                     },
                     quotable: None,
                     ..*packet

@@ -33,6 +33,7 @@ fn feed(r: &mut Reassembly<Key4>, now: Instant, header: &Ipv4Header, payload: &[
         offset: usize::from(header.fragment_offset),
         more: header.more_fragments,
         protocol: header.protocol,
+        ecn: header.dscp_ecn,
     };
     r.add(now, Key4::of(header), &part, payload)
 }

@@ -2,7 +2,7 @@
 
 use sidecore_tcp::Instant;
 use sidecore_wire::ipv6::extension::{ChainError, FragmentHeader, HeaderChain};
-use sidecore_wire::{Icmpv6, icmpv6, ipv6};
+use sidecore_wire::{Icmpv6, ecn, icmpv6, ipv6};
 
 use super::input::Packet6;
 use crate::control::Link;
@@ -93,6 +93,7 @@ impl Stack {
             offset: usize::from(fragment.offset),
             more: fragment.more,
             protocol: fragment.next_header,
+            ecn: packet.header.traffic_class & ecn::MASK,
         };
         let key = (packet.src(), packet.dst(), fragment.ident);
         let progress = self
@@ -110,6 +111,7 @@ impl Stack {
         };
         self.counters.reassembled += 1;
         let protocol = self.six.reassembly.protocol(buffer);
+        let ce = self.six.reassembly.is_ce(buffer);
         let (bytes, len) = self.six.reassembly.take(buffer);
         let all = bytes.get(..len).unwrap_or_default();
         match HeaderChain::parse_rest(protocol, all) {
@@ -120,6 +122,7 @@ impl Stack {
                     place: Place::Buffer,
                     // What a device says of a checksum, it says of single fragments.
                     verified: false,
+                    ce,
                 };
                 let whole = Packet6 {
                     transport: behind(&whole, chain.payload),
@@ -144,5 +147,6 @@ fn behind<'a>(transport: &Transport<'a>, len: usize) -> Transport<'a> {
             Place::Buffer => Place::Buffer,
         },
         verified: transport.verified,
+        ce: transport.ce,
     }
 }

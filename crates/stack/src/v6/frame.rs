@@ -76,6 +76,7 @@ impl HeaderBuffer6 {
         (flow, hop_limit): (&Flow6, u8),
         header: &TcpHeader,
         payload_len: u32,
+        ecn: u8,
     ) -> u16 {
         let header = TcpHeader {
             src_port: flow.key.local_port,
@@ -84,6 +85,7 @@ impl HeaderBuffer6 {
         };
         let ip = Ipv6Header {
             flow_label: flow.label,
+            traffic_class: ecn,
             hop_limit,
             ..Ipv6Header::new(flow.key.local_ip, flow.key.remote_ip, ipv6::PROTOCOL_TCP)
         };

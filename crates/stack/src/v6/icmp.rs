@@ -11,6 +11,7 @@ use super::flow::FlowKey6;
 use super::input::Packet6;
 use super::{Envelope, push_message};
 use crate::host::Host;
+use crate::icmp::claims_no_less;
 use crate::input::Place;
 use crate::stack::Stack;
 
@@ -19,7 +20,7 @@ use crate::stack::Stack;
 const MAX_QUOTE: usize = icmpv6::MAX_ERROR_LEN - ipv6::HEADER_LEN - icmpv6::HEADER_LEN;
 
 /// What an IPv6 packet has more in front of TCP than an IPv4 one: TCP counts in IPv4's.
-pub(super) const HEADER_DIFFERENCE: u16 = 20;
+pub(crate) const HEADER_DIFFERENCE: u16 = 20;
 
 impl Stack {
     /// An ICMPv6 message for one of our addresses or groups.
@@ -119,21 +120,21 @@ impl Stack {
         match chain.protocol {
             ipv6::PROTOCOL_TCP => {
                 let kind = kind_of(message, HEADER_DIFFERENCE)?;
+                if claims_no_less(kind, payload.end - usize::from(HEADER_DIFFERENCE)) {
+                    return None;
+                }
                 let segment = QuotedSegment::parse(transport).ok()?;
                 let local = SocketAddrV6::new(header.src, segment.src_port, 0, 0);
                 let remote = SocketAddrV6::new(header.dst, segment.dst_port, 0, 0);
                 let index = self.connections.find6(&FlowKey6::new(local, remote))?;
-                let tcp = &mut self.connections[index].tcp;
-                if let Some(reason) = tcp.handle_icmp(now, segment.seq, kind) {
-                    self.ended(index, reason, host);
-                }
-                self.touch(index);
+                self.icmp_for_connection(now, index, segment.seq, kind, host);
             }
             ipv6::PROTOCOL_UDP => {
                 let kind = kind_of(message, 0)?;
                 let datagram = UdpHeader::parse_quoted(transport).ok()?;
                 let user = self.udp.user_at6(header.src, datagram.src_port)?;
                 let remote = SocketAddrV6::new(header.dst, datagram.dst_port, 0, 0);
+                self.note_datagram_too_big(now, header.dst.into(), payload.end, kind);
                 host.icmp_error(user, remote.into(), kind);
             }
             _ => return None,

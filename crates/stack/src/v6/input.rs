@@ -3,7 +3,7 @@
 use core::net::Ipv6Addr;
 
 use sidecore_tcp::Instant;
-use sidecore_wire::{Ipv6Header, MacAddress, ParseError, ipv6};
+use sidecore_wire::{Ipv6Header, MacAddress, ParseError, ecn, ipv6};
 
 use super::address::{Destination6, is_unicast};
 use crate::connections::flag;
@@ -99,6 +99,7 @@ impl Stack {
             len: payload.len(),
             place: Place::Frame((arrival.offset + payload.start) as u32),
             verified: arrival.verified,
+            ce: ecn::is_ce(header.traffic_class),
         };
         if header.next_header == ipv6::PROTOCOL_TCP && !arrival.multicast {
             let link = if loopback { flag::LOOPBACK } else { 0 };

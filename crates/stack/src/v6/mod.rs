@@ -45,6 +45,7 @@ use router::Solicitation;
 
 pub use address::Ipv6Cidr;
 pub use config::{InterfaceId, Ipv6Config, NeighborConfig};
+pub(crate) use icmp::HEADER_DIFFERENCE;
 pub(crate) use input::Arrival6;
 pub(crate) use output::Control6;
 

@@ -189,7 +189,14 @@ impl Stack {
         let loopback = link == Link::Loopback;
         let mut buffer = HeaderBuffer6::new();
         let way = (flow, self.six.hop_limit);
-        let start = buffer.segment(link, self.config.mac, way, &segment.header, len);
+        let start = buffer.segment(
+            link,
+            self.config.mac,
+            way,
+            &segment.header,
+            len,
+            segment.ecn,
+        );
         buffer.mark(start, slot);
         let offload = TxOffload {
             checksum: Some((start, tcp::CHECKSUM_OFFSET as u16)),

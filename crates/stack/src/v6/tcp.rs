@@ -133,13 +133,19 @@ impl Stack {
         {
             return;
         }
-        if let Some(at) = self.listeners.ports6.find(packet.dst(), header.dst_port)
+        let listener = self.listeners.ports6.find(packet.dst(), header.dst_port);
+        if let Some(at) = listener
             && let Some(endpoints) = self.endpoints_of6(header, packet)
             && self.cookie_returns(now, header, payload, at, endpoints, host)
         {
             return;
         }
         self.counters.tcp_to_nowhere += 1;
+        // RFC 9293 section 3.10.7.2: what comes to a listener with none of RST, ACK and SYN: "Drop the segment and return."
+        let any = others | TcpFlags::SYN;
+        if listener.is_some() && !header.flags.intersects(any) {
+            return;
+        }
         if let Some(reset) = reset_for(header, payload.len) {
             let reset = Control6::reset(packet.link, packet.dst(), packet.src(), &reset);
             self.counters.tcp_resets_out += u64::from(self.push_control(Control::Six(reset)));
@@ -269,7 +275,7 @@ impl Stack {
     fn ephemeral_port6(&mut self, now: Instant, ip: Ipv6Addr, remote: SocketAddrV6) -> Option<u16> {
         let mut ports = core::mem::replace(
             &mut self.ephemeral,
-            crate::ports::EphemeralPorts::new(1..=1, self.keys.ports),
+            crate::ports::EphemeralPorts::none(self.keys.ports),
         );
         let mut choose = |reuse: bool| {
             ports.choose6(ip, remote, |port| {

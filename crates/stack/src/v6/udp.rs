@@ -15,6 +15,7 @@ use crate::control::Link;
 use crate::error::StackError;
 use crate::host::Host;
 use crate::input::Place;
+use crate::path_mtu::By;
 use crate::sink::{FrameSink, TxOffload, TxPayload};
 use crate::stack::Stack;
 use crate::udp::CHECKSUM_OFFSET;
@@ -115,7 +116,14 @@ impl Stack {
             Route6::Link(next_hop) => next_hop,
         };
         match self.resolve_neighbor6(now, next_hop) {
-            Resolution6::Known(_, mac) => Ok(station(mac)),
+            Resolution6::Known(_, mac) => {
+                let path = self.paths.find(now, dst.into(), By::Datagram);
+                let mtu = mtu.min(path.unwrap_or(u16::MAX));
+                Ok(Way6 {
+                    mtu,
+                    ..station(mac)
+                })
+            }
             Resolution6::Pending(place) => {
                 self.six.neighbors.entry_mut(place).datagrams_wait = true;
                 self.udp.wait_for(id, next_hop.into());

@@ -5,13 +5,17 @@
 mod accept_queue;
 mod adversary;
 mod arp;
+mod attacks;
 mod close;
+mod dhcp;
+mod ecn;
 mod handshake;
 mod icmp;
 mod ip;
 mod limits;
 mod loopback;
 mod options;
+mod path_mtu;
 mod random;
 mod raw;
 mod rfc9293;

@@ -7,12 +7,14 @@
 //! All windows are in bytes.
 
 mod cubic;
+mod dctcp;
 mod hystart;
 mod newreno;
 #[cfg(test)]
 mod tests;
 
 pub(crate) use cubic::Cubic;
+pub(crate) use dctcp::{Dctcp, Observed};
 pub(crate) use newreno::NewReno;
 
 use serde::{Deserialize, Serialize};
@@ -89,6 +91,17 @@ pub(crate) trait CongestionControl {
     fn on_ack(&mut self, window: &mut Window, ack: &Ack);
     /// Loss was found by duplicate or selective acknowledgments: sets ssthresh, and cwnd to it.
     fn on_loss(&mut self, window: &mut Window, now: Instant, in_flight: u32, mss: u32);
+    /// The peer echoes that congestion was experienced (RFC 3168 section 6.1.2: "treated just as a congestion loss"), once a window:
+    /// sets ssthresh and cwnd, "bounded below by a value of one MSS".
+    fn on_ecn(&mut self, window: &mut Window, now: Instant, in_flight: u32, mss: u32) {
+        let before = window.cwnd;
+        self.on_loss(window, now, in_flight, mss);
+        self.on_recovery_exit(window, now);
+        if window.cwnd >= before {
+            // ssthresh is two segments at least.
+            window.cwnd = (before / 2).max(mss);
+        }
+    }
     /// The retransmission timer fired for the first time for this data: sets ssthresh; cwnd becomes one segment.
     fn on_rto(&mut self, window: &mut Window, now: Instant, in_flight: u32, mss: u32);
     /// The last reduction answered a loss that there was not: the controller's own state is as it was before. The caller sees to
@@ -107,6 +120,7 @@ pub(crate) trait CongestionControl {
 pub(crate) enum Controller {
     NewReno(NewReno),
     Cubic(Cubic),
+    Dctcp(Dctcp),
 }
 
 impl Controller {
@@ -114,6 +128,7 @@ impl Controller {
         match algorithm {
             Algorithm::NewReno => Self::NewReno(NewReno::default()),
             Algorithm::Cubic => Self::Cubic(Cubic::default()),
+            Algorithm::Dctcp => Self::Dctcp(Dctcp::default()),
         }
     }
 
@@ -121,6 +136,7 @@ impl Controller {
         match self {
             Self::NewReno(_) => Algorithm::NewReno,
             Self::Cubic(_) => Algorithm::Cubic,
+            Self::Dctcp(_) => Algorithm::Dctcp,
         }
     }
 }
@@ -130,6 +146,7 @@ macro_rules! dispatch {
         match $self {
             Controller::NewReno($controller) => $call,
             Controller::Cubic($controller) => $call,
+            Controller::Dctcp($controller) => $call,
         }
     };
 }
@@ -141,6 +158,10 @@ impl CongestionControl for Controller {
 
     fn on_loss(&mut self, window: &mut Window, now: Instant, in_flight: u32, mss: u32) {
         dispatch!(self, c => c.on_loss(window, now, in_flight, mss));
+    }
+
+    fn on_ecn(&mut self, window: &mut Window, now: Instant, in_flight: u32, mss: u32) {
+        dispatch!(self, c => c.on_ecn(window, now, in_flight, mss));
     }
 
     fn on_rto(&mut self, window: &mut Window, now: Instant, in_flight: u32, mss: u32) {

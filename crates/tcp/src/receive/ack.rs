@@ -47,6 +47,7 @@ impl Connection {
             let rtt = sent.map_or(0, |sent| Tick::at(now).since(sent).max(1));
             self.grow_window(now, acked, rtt as u32);
         }
+        self.path_on_ack(now);
     }
 
     /// The congestion window was used up, and is acknowledged.
@@ -71,7 +72,9 @@ impl Connection {
         let mss = u32::from(self.mss);
         match self.cold.controller {
             _ if self.phase == Phase::Loss => mss,
-            Controller::NewReno(_) => mss * u32::from(self.cold.settings.abc_segments),
+            Controller::NewReno(_) | Controller::Dctcp(_) => {
+                mss * u32::from(self.cold.settings.abc_segments)
+            }
             Controller::Cubic(_) => u32::MAX,
         }
     }
@@ -125,14 +128,17 @@ impl Connection {
             };
         let bare_duplicate = acked == 0 && bare && arrival.header.options.sack.is_empty();
         self.tail_probe_on_ack(arrival.now, ack as u64, &delivery, bare_duplicate);
+        let echo = self.ecn_on_ack(arrival.now, arrival.header, acked);
         let recovery_ack = RecoveryAck {
             now: arrival.now,
             acked,
             duplicate,
+            echo,
             delivery,
         };
         self.recovery_on_ack(&recovery_ack, ranges);
         self.leave_persist(arrival.now);
+        self.path_on_ack(arrival.now);
         Step::Continue(())
     }
 

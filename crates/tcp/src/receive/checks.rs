@@ -6,20 +6,18 @@ use super::{Arrival, Step};
 use crate::Connection;
 use crate::flags::Flags;
 use crate::range_pool::RangePool;
-use crate::time::Instant;
 use crate::types::{CloseReason, DropReason, State};
 
 /// RFC 7323 section 5.5: TS.Recent is worth nothing once the connection was idle for more than 24 days.
 const TIMESTAMP_VALID_MS: u64 = 24 * 24 * 3600 * 1000;
 
-/// Challenge ACKs per second and connection (RFC 5961 section 7).
-const CHALLENGES_PER_SECOND: u8 = 10;
-
 impl Connection {
     /// PAWS, RFC 7323 section 5.3 rules R1 and R2.
     pub(super) fn check_paws(&mut self, arrival: &mut Arrival<'_>) -> Step {
-        // "Reset segments … MUST NOT be subjected to the PAWS check" (section 5.2); they need carry no timestamp.
-        if !self.flags.any(Flags::TIMESTAMPS) || arrival.has(TcpFlags::RST) {
+        // "Reset segments … MUST NOT be subjected to the PAWS check" (section 5.2); they need carry no timestamp. Nor is a SYN: it is
+        // challenged wherever it is (RFC 5961 section 4.2), so that a peer that has forgotten the connection finds out.
+        let exempt = arrival.has(TcpFlags::RST) || arrival.has(TcpFlags::SYN);
+        if !self.flags.any(Flags::TIMESTAMPS) || exempt {
             return Step::Continue(());
         }
         let Some(timestamps) = arrival.header.options.timestamps else {
@@ -75,30 +73,9 @@ impl Connection {
     /// An ACK in reply to a segment that is not acceptable. For segments without payload the rate is limited, so that
     /// two ends that disagree do not answer each other for ever.
     fn acknowledge_unacceptable(&mut self, arrival: &Arrival<'_>) {
-        if arrival.payload_len > 0 || self.may_challenge(arrival.now) {
+        if arrival.payload_len > 0 || self.may_answer(arrival.now, arrival.seq) {
             self.flags.set(Flags::ACK_NOW);
         }
-    }
-
-    /// RFC 5961: a challenge ACK, `<SEQ=SND.NXT><ACK=RCV.NXT><CTL=ACK>`.
-    pub(super) fn challenge(&mut self, now: Instant) {
-        if self.may_challenge(now) {
-            self.cold.counters.challenge_acks = self.cold.counters.challenge_acks.wrapping_add(1);
-            self.flags.set(Flags::ACK_NOW);
-        }
-    }
-
-    /// ACK throttling (RFC 5961 section 7), for each connection on its own: a limit that is shared can be observed by
-    /// an attacker (CVE-2016-5696).
-    fn may_challenge(&mut self, now: Instant) -> bool {
-        let second = (now.as_millis() / 1_000) as u32;
-        if self.cold.challenge_second != second {
-            self.cold.challenge_second = second;
-            self.cold.challenges = 0;
-        }
-        let may = self.cold.challenges < CHALLENGES_PER_SECOND;
-        self.cold.challenges += u8::from(may);
-        may
     }
 
     /// Second, "check the RST bit", as RFC 5961 section 3.2 has it.

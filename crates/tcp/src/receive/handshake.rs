@@ -58,11 +58,14 @@ impl Connection {
     /// A SYN again in SYN-RECEIVED: our SYN-ACK was lost, so it goes out again (the ACK that RFC 5961 section 4.2 asks
     /// for, with the SYN that the peer lacks).
     pub(super) fn repeated_syn(&mut self, arrival: &mut Arrival<'_>) -> Step {
+        self.ecn_on_repeated_syn(arrival.header.flags);
         if arrival.has(TcpFlags::ACK) && arrival.header.ack == self.snd_base {
             // The second half of a simultaneous open: our SYN is acknowledged; the ACK steps do the rest.
             return Step::Continue(());
         }
-        self.flags.set(Flags::SYN_DUE);
+        if self.may_answer(arrival.now, arrival.seq) {
+            self.flags.set(Flags::SYN_DUE);
+        }
         arrival.drop_because(DropReason::Duplicate)
     }
 

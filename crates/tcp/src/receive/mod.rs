@@ -44,6 +44,8 @@ struct Arrival<'a> {
     seq: i64,
     payload_len: u32,
     out_of_order_room: bool,
+    /// Congestion was experienced on its way (RFC 3168).
+    ce: bool,
     outcome: Outcome,
 }
 
@@ -90,8 +92,22 @@ impl Connection {
         if self.is_predicted(header, payload_len) {
             self.predicted_segment(now, header, payload_len, ranges)
         } else {
-            self.segment_arrives(now, header, payload_len, out_of_order_room, ranges)
+            self.segment_arrives::<false>(now, header, payload_len, out_of_order_room, ranges)
         }
+    }
+
+    /// As [`Connection::handle_segment`], for a segment whose IP header has the codepoint CE (RFC 3168): congestion was experienced
+    /// on its way, of which the peer is told.
+    #[cold]
+    pub fn handle_marked_segment(
+        &mut self,
+        now: Instant,
+        header: &TcpHeader,
+        payload_len: u32,
+        out_of_order_room: bool,
+        ranges: &mut RangePool,
+    ) -> Outcome {
+        self.segment_arrives::<true>(now, header, payload_len, out_of_order_room, ranges)
     }
 
     /// Header prediction (V. Jacobson, "4BSD TCP header prediction"): the next in-order data, or an ACK of something
@@ -102,7 +118,9 @@ impl Connection {
             .union(TcpFlags::SYN)
             .union(TcpFlags::RST)
             .union(TcpFlags::ACK)
-            .union(TcpFlags::URG);
+            .union(TcpFlags::URG)
+            .union(TcpFlags::ECE)
+            .union(TcpFlags::CWR);
         let acked = header.ack.distance_from(self.snd_seq(self.snd_una));
         let outstanding = self.outstanding();
         debug_assert!(self.state == State::Established || self.flags.any(Flags::UNPREDICTED));
@@ -172,7 +190,7 @@ impl Connection {
     /// The steps of RFC 9293 section 3.10.7, for segments that header prediction leaves.
     #[cold]
     #[inline(never)]
-    fn segment_arrives(
+    fn segment_arrives<const CE: bool>(
         &mut self,
         now: Instant,
         header: &TcpHeader,
@@ -186,8 +204,10 @@ impl Connection {
             seq: self.rcv_offset(header.seq),
             payload_len,
             out_of_order_room,
+            ce: CE,
             outcome: Outcome::default(),
         };
+        self.cold.challenges.fresh = false;
         let _ = match self.state {
             // Unsynchronized without a connection: the caller answers (see `reset_for`).
             State::Closed | State::Listen => arrival.drop_because(DropReason::Closed),
@@ -196,6 +216,7 @@ impl Connection {
         };
         #[cfg(debug_assertions)]
         self.check_invariants(ranges);
+        arrival.outcome.challenge = self.cold.challenges.fresh;
         arrival.outcome
     }
 

@@ -106,6 +106,7 @@ impl Connection {
             arrival.outcome.closed = Some(CloseReason::Reset);
             return arrival.drop_because(DropReason::AfterClose);
         }
+        self.ecn_on_data(arrival.header.flags, arrival.ce);
         if start == self.rcv_nxt {
             self.text_in_order(arrival, Range::new(start, end), ranges);
             return Step::Continue(());

@@ -116,6 +116,10 @@ impl Connection {
         };
         let mut segment = match retransmission {
             Some(segment) => segment,
+            // CWR is to be on one segment only.
+            None if self.flags.any(Flags::CWR_DUE) => {
+                self.poll_ordinary::<true>(now, &TxLimits::default(), ranges)?
+            }
             None => self.poll_ordinary::<true>(now, tx, ranges)?,
         };
         if self.flags.any(Flags::SACK_DUE) {
@@ -318,7 +322,11 @@ impl Connection {
         } else {
             self.postpone_probe(now);
         }
-        self.segment(now, flags, start..end, false)
+        let mut segment = self.segment(now, flags, start..end, false);
+        if !LOSSY || len > 0 {
+            segment.ecn = self.ecn_marks.data();
+        }
+        segment
     }
 
     /// `len` bytes of new data, whatever the congestion window says.
@@ -329,6 +337,18 @@ impl Connection {
         ranges: &mut RangePool,
     ) -> TxSegment {
         let room = u32::from(self.mss);
+        self.new_data::<true>(now, Plan { len, room }, ranges)
+    }
+
+    /// `len` bytes of new data, for which the congestion window has room.
+    pub(crate) fn send_larger(
+        &mut self,
+        now: Instant,
+        len: u32,
+        ranges: &mut RangePool,
+    ) -> TxSegment {
+        let used = self.in_flight().saturating_add(len);
+        let room = self.window.cwnd.saturating_sub(used);
         self.new_data::<true>(now, Plan { len, room }, ranges)
     }
 
@@ -346,9 +366,14 @@ impl Connection {
             self.flags.clear(Flags::FLUSH);
         }
         let mut flags = TcpFlags::ACK;
+        if self.flags.any(Flags::CWR_DUE) && plan.len > 0 {
+            self.flags.clear(Flags::CWR_DUE);
+            flags |= TcpFlags::CWR;
+        }
         if end == self.send_limit {
             self.flags.clear(Flags::CORKED.or(Flags::FLUSH));
-            if !self.flags.any(Flags::MORE) {
+            // A FIN alone pushes nothing that was not pushed before.
+            if plan.len > 0 && !self.flags.any(Flags::MORE) {
                 flags |= TcpFlags::PSH;
             }
             if self.flags.any(Flags::FIN_QUEUED) {
@@ -411,7 +436,7 @@ impl Connection {
                 dst_port: 0,
                 seq: self.snd_seq(payload.start),
                 ack: self.rcv_seq(self.rcv_nxt),
-                flags,
+                flags: flags | self.ecn_marks.echo(),
                 window,
                 urgent: 0,
                 options: TcpOptions {
@@ -424,6 +449,7 @@ impl Connection {
             },
             payload,
             segment_size: self.mss,
+            ecn: self.ecn_marks.others(),
             retransmission,
         }
     }

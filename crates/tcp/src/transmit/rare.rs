@@ -34,12 +34,21 @@ impl Connection {
         }
         if self.flags.any(Flags::PROBE_DUE) {
             self.flags.clear(Flags::PROBE_DUE);
-            if !self.cold.tlp.due {
-                return Some(self.probe(now));
+            let probe = if self.cold.tlp.due {
+                self.tail_probe(now, ranges)
+            } else if self.path_probe_is_due() {
+                self.path_probe(now, ranges)
+            } else {
+                Some(self.probe(now))
+            };
+            if probe.is_some() {
+                return probe;
             }
-            if let Some(segment) = self.tail_probe(now, ranges) {
-                return Some(segment);
-            }
+        }
+        if self.flags.any(Flags::ACKS_OWED)
+            && let Some(segment) = self.owed_ack(now)
+        {
+            return Some(segment);
         }
         if self.state == State::SynReceived && self.flags.any(Flags::ACK_NOW) {
             return Some(self.pure_ack(now));
@@ -63,6 +72,7 @@ impl Connection {
     fn bare(&self, header: TcpHeader) -> TxSegment {
         TxSegment {
             header,
+            ecn: self.ecn_marks.others(),
             payload: self.send_nxt()..self.send_nxt(),
             segment_size: self.mss,
             retransmission: false,
@@ -76,6 +86,8 @@ impl Connection {
         if answers {
             flags |= TcpFlags::ACK;
         }
+        let (ecn_flags, ecn) = self.ecn_offer();
+        flags |= ecn_flags;
         let header = TcpHeader {
             seq: self.snd_base.sub(1),
             ack: if answers { self.rcv_base } else { SeqNumber(0) },
@@ -98,10 +110,39 @@ impl Connection {
         self.flags.clear(Flags::ACK_NOW);
         TxSegment {
             header,
+            ecn,
             payload: 0..0,
             segment_size: self.mss,
             retransmission: self.cold.attempts > 0,
         }
+    }
+
+    /// An ACK of less than was received: up to the offset `ack`, which lies between Last.ACK.sent and RCV.NXT. The right edge of the
+    /// window is where it was.
+    pub(crate) fn ack_of(&mut self, now: Instant, ack: u64) -> TxSegment {
+        let shift = self.rcv_scale.shift();
+        let left = self.rcv_adv.saturating_sub(ack);
+        let rounded_up = (left + (1 << shift) - 1) >> shift;
+        let edge = ack + (rounded_up << shift);
+        let units = if edge <= self.rcv_limit {
+            self.rcv_adv = self.rcv_adv.max(edge);
+            rounded_up
+        } else {
+            left >> shift
+        };
+        let header = TcpHeader {
+            seq: self.snd_seq(self.snd_nxt),
+            ack: self.rcv_seq(ack),
+            flags: TcpFlags::ACK,
+            window: UnscaledWindow(units.min(0xffff) as u16),
+            options: TcpOptions {
+                timestamps: self.timestamps(now),
+                ..TcpOptions::NONE
+            },
+            ..TcpHeader::default()
+        };
+        self.last_ack_sent = ack;
+        self.bare(header)
     }
 
     /// A segment without payload from before SND.UNA, which every TCP must answer with an ACK: the zero-window and keepalive
@@ -111,7 +152,7 @@ impl Connection {
         let header = TcpHeader {
             seq: self.snd_seq(self.snd_una).sub(1),
             ack: self.rcv_seq(self.rcv_nxt),
-            flags: TcpFlags::ACK,
+            flags: TcpFlags::ACK | self.ecn_marks.echo(),
             window: self.select_window(),
             options: TcpOptions {
                 timestamps: self.timestamps(now),

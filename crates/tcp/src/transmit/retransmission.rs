@@ -99,7 +99,7 @@ impl Connection {
         if range.end > self.send_limit {
             flags |= TcpFlags::FIN;
         }
-        if data_end == self.send_limit {
+        if data_end == self.send_limit && data_end > range.start {
             flags |= TcpFlags::PSH;
         }
         self.note_retransmission(now, range, ranges);

@@ -32,6 +32,7 @@ pub struct Seg {
     push: Option<bool>,
     any_options: bool,
     urgent: bool,
+    ecn: Option<u8>,
 }
 
 /// A SYN.
@@ -158,6 +159,11 @@ impl Seg {
         self.len = len;
         self
     }
+    /// The ECN field of its IP header.
+    pub fn ecn(mut self, codepoint: u8) -> Self {
+        self.ecn = Some(codepoint);
+        self
+    }
 }
 
 /// A connection under test, in virtual time.
@@ -185,6 +191,7 @@ pub fn plain() -> Config {
         sack: false,
         window_scale: None,
         no_delay: true,
+        mtu_probing: sidecore_tcp::MtuProbing::Off,
         congestion: sidecore_tcp::Algorithm::NewReno,
         ..Config::default()
     }
@@ -304,14 +311,24 @@ impl Script {
         if !seg.flags.contains(TcpFlags::RST) {
             self.peer_seq = self.peer_seq.max(seq + i64::from(seg.len) + fin);
         }
-        self.last =
-            self.connection
-                .handle_segment(self.now, &header, seg.len, self.room, &mut self.ranges);
+        let handle = if seg.ecn == Some(sidecore_wire::ecn::CE) {
+            Connection::handle_marked_segment
+        } else {
+            Connection::handle_segment
+        };
+        self.last = handle(
+            &mut self.connection,
+            self.now,
+            &header,
+            seg.len,
+            self.room,
+            &mut self.ranges,
+        );
         self.connection.check_invariants(&self.ranges);
         self.last
     }
 
-    fn poll(&mut self) -> Option<(TcpHeader, u32)> {
+    fn poll(&mut self) -> Option<(TcpHeader, u32, u8)> {
         let segment = self
             .connection
             .poll_transmit(self.now, &self.tx, &mut self.ranges)?;
@@ -323,7 +340,7 @@ impl Script {
             let seq = from(self.iss, segment.header.seq);
             assert_eq!(seq as u64, segment.payload.start);
         }
-        Some((segment.header, len as u32))
+        Some((segment.header, len as u32, segment.ecn))
     }
 
     /// Whatever goes out, goes out.
@@ -336,7 +353,7 @@ impl Script {
     pub fn sends<const N: usize>(&mut self, expected: [Seg; N]) {
         for (number, expected) in expected.into_iter().enumerate() {
             let wants = self.connection.wants_transmit();
-            let Some((header, len)) = self.poll() else {
+            let Some((header, len, ecn)) = self.poll() else {
                 panic!("segment {number}: nothing, expected {expected:?}");
             };
             assert!(
@@ -344,9 +361,12 @@ impl Script {
                 "segment {number} was not announced by wants_transmit"
             );
             self.compare(number, &expected, &header, len);
+            if let Some(expected) = expected.ecn {
+                assert_eq!(ecn, expected, "ECN field of segment {number}: {header:?}");
+            }
         }
         let wants = self.connection.wants_transmit();
-        if let Some((header, len)) = self.poll() {
+        if let Some((header, len, _)) = self.poll() {
             panic!("one more: {header:?} with {len} bytes");
         }
         assert!(

@@ -13,7 +13,7 @@
 //! | `stream` | bytes of a connection |
 //! | `link` | Ethernet, ARP and neighbour discovery, taken away |
 //! | `tcp`, `udp` | calls |
-//! | `options`, `values`, `info` | `setsockopt`, `getsockopt`, `struct tcp_info` |
+//! | `options`, `tuning`, `values`, `info` | `setsockopt`, `getsockopt`, `struct tcp_info` |
 //! | `poll` | readiness, `ioctl` |
 //! | `number`, `errno` | Linux's numbers |
 
@@ -26,6 +26,7 @@ mod options;
 mod poll;
 mod stream;
 mod tcp;
+mod tuning;
 mod udp;
 mod values;
 
@@ -283,6 +284,12 @@ impl Sockets {
             (user, Socket::Tcp(tcp)) => Ok((user, tcp)),
             _ => Err(Errno::EOPNOTSUPP),
         }
+    }
+
+    /// Whether a descriptor is one of a TCP socket.
+    pub fn is_stream(&self, fd: Fd) -> bool {
+        let user = self.user(fd).ok();
+        user.is_some_and(|user| matches!(self.table.sockets[user as usize], Some(Socket::Tcp(_))))
     }
 
     /// The connection of a socket, in any state that the stack still knows.

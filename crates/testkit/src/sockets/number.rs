@@ -54,10 +54,27 @@ pub mod tcp {
     pub const KEEPIDLE: i32 = 4;
     pub const KEEPINTVL: i32 = 5;
     pub const KEEPCNT: i32 = 6;
+    pub const SYNCNT: i32 = 7;
+    pub const LINGER2: i32 = 8;
+    pub const DEFER_ACCEPT: i32 = 9;
     pub const INFO: i32 = 11;
     pub const QUICKACK: i32 = 12;
     pub const CONGESTION: i32 = 13;
     pub const USER_TIMEOUT: i32 = 18;
+}
+
+/// Options of IPv4.
+pub mod ip {
+    #![expect(missing_docs, reason = "names of Linux")]
+    pub const TOS: i32 = 1;
+    pub const TTL: i32 = 2;
+}
+
+/// Options of IPv6.
+pub mod ipv6 {
+    #![expect(missing_docs, reason = "names of Linux")]
+    pub const UNICAST_HOPS: i32 = 16;
+    pub const TCLASS: i32 = 67;
 }
 
 /// Option of IPv6: nothing of IPv4 is taken.

@@ -17,13 +17,13 @@ use super::{Errno, Fd, Sockets, info};
 const MIN_BUFFER: usize = 1152;
 
 /// An `int` as a program passes it.
-fn int(value: &[u8]) -> Result<i32, Errno> {
+pub(super) fn int(value: &[u8]) -> Result<i32, Errno> {
     let bytes = value.first_chunk().ok_or(Errno::EINVAL)?;
     Ok(i32::from_ne_bytes(*bytes))
 }
 
 /// An `int` within bounds.
-fn within(value: &[u8], least: i32, most: i32) -> Result<i32, Errno> {
+pub(super) fn within(value: &[u8], least: i32, most: i32) -> Result<i32, Errno> {
     let value = int(value)?;
     if (least..=most).contains(&value) {
         Ok(value)
@@ -41,6 +41,7 @@ fn algorithm(name: &[u8]) -> Result<Algorithm, Errno> {
     match name {
         b"cubic" => Ok(Algorithm::Cubic),
         b"reno" => Ok(Algorithm::NewReno),
+        b"dctcp" => Ok(Algorithm::Dctcp),
         _ => Err(Errno::ENOENT),
     }
 }
@@ -49,6 +50,7 @@ const fn name_of(algorithm: Algorithm) -> &'static str {
     match algorithm {
         Algorithm::Cubic => "cubic",
         Algorithm::NewReno => "reno",
+        Algorithm::Dctcp => "dctcp",
     }
 }
 
@@ -59,6 +61,9 @@ impl Sockets {
     /// EBADF, EINVAL (value), ENOPROTOOPT (the stack has no such option), ENOENT (a congestion controller that is not there).
     pub fn set_option(&mut self, fd: Fd, level: i32, name: i32, value: &[u8]) -> Result<(), Errno> {
         let six = is_six(self.values(fd)?.domain);
+        if let Some(done) = self.tune(fd, (level, name), value) {
+            return done;
+        }
         match level {
             SOL_SOCKET => self.set_socket_option(fd, name, value),
             IPPROTO_TCP => self.set_tcp_option(fd, name, value),
@@ -102,7 +107,7 @@ impl Sockets {
         Ok(())
     }
 
-    fn conn_of(&mut self, fd: Fd) -> Option<ConnId> {
+    pub(super) fn conn_of(&mut self, fd: Fd) -> Option<ConnId> {
         self.tcp(fd).ok()?.1.conn()
     }
 
@@ -140,6 +145,10 @@ impl Sockets {
         let (cork, timeout) = (values.cork, values.user_timeout);
         let on = int(value).unwrap_or(0) != 0;
         match name {
+            tcp::MAXSEG => {
+                let mss = within(value, 88, 32767)? as u16;
+                self.tell(conn, SocketOption::MaxSegment(mss));
+            }
             tcp::NODELAY => self.tell(conn, SocketOption::NoDelay(on)),
             tcp::CORK => self.tell(conn, SocketOption::Cork(cork)),
             tcp::QUICKACK => self.tell(conn, SocketOption::QuickAck(on)),
@@ -156,7 +165,9 @@ impl Sockets {
     /// EBADF, ENOPROTOOPT.
     pub fn option(&mut self, fd: Fd, level: i32, name: i32, max: usize) -> Result<Vec<u8>, Errno> {
         let six = is_six(self.values(fd)?.domain);
+        let tuned = self.tuning(fd, (level, name));
         let mut value = match level {
+            _ if tuned.is_some() => tuned.unwrap_or(0).to_ne_bytes().to_vec(),
             SOL_SOCKET => self.socket_option(fd, name)?,
             IPPROTO_TCP => self.tcp_option(fd, name)?,
             IPPROTO_IPV6 if six && name == IPV6_V6ONLY => {

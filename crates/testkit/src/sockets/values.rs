@@ -1,5 +1,6 @@
 //! What was set with `setsockopt` and the like.
 
+use std::num::NonZeroU8;
 use std::time::Duration;
 
 use sidecore_stack::SocketOptions;
@@ -30,6 +31,11 @@ pub(super) struct Values {
     pub(super) user_timeout: Option<Duration>,
     pub(super) congestion: Option<Algorithm>,
     pub(super) mss: Option<u16>,
+    pub(super) syn_retries: Option<u8>,
+    pub(super) fin_wait_2: Option<Duration>,
+    pub(super) defer_accept: Option<Duration>,
+    pub(super) traffic_class: u8,
+    pub(super) hop_limit: Option<NonZeroU8>,
 }
 
 impl Default for Values {
@@ -54,6 +60,11 @@ impl Default for Values {
             user_timeout: None,
             congestion: None,
             mss: None,
+            syn_retries: None,
+            fin_wait_2: None,
+            defer_accept: None,
+            traffic_class: 0,
+            hop_limit: None,
         }
     }
 }
@@ -74,10 +85,15 @@ impl Values {
             keepalive: self.keep_alive.then_some(self.keepalive),
             user_timeout: self.user_timeout,
             congestion: self.congestion,
+            ecn: None,
             mss: self.mss,
             receive_window: self.receive_buffer.try_into().unwrap_or(u32::MAX),
             v6_only: self.v6_only,
-            ..SocketOptions::default()
+            syn_retries: self.syn_retries,
+            fin_wait_2: self.fin_wait_2,
+            defer_accept: self.defer_accept,
+            traffic_class: self.traffic_class,
+            hop_limit: self.hop_limit,
         }
     }
 }

@@ -1,6 +1,7 @@
 //! IPv6: one node, and a peer that a test plays by hand.
 
 mod discovery;
+mod ecn;
 mod packets;
 mod routers;
 mod transport;
