@@ -436,13 +436,13 @@ fn lines_that_delay_double_and_reorder() {
         ),
         Case::new(
             "1 Mbit/s and a short queue",
-            150_000,
+            60_000,
             LinkModel {
                 rate_bps: 1_000_000,
-                queue_frames: 8,
+                queue_frames: 20,
                 ..good()
             },
-            60,
+            120,
         ),
         Case::new(
             "a little of everything",

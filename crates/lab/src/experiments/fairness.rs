@@ -23,7 +23,7 @@ pub const EXPERIMENT: Experiment = Experiment {
 const CONTROLLERS: [&str; 4] = ["cubic", "reno", "bbr", "dctcp"];
 
 /// Rounds at once.
-const AT_ONCE: usize = 5;
+const AT_ONCE: usize = 2;
 
 /// How much longer than usual a run is: two flows need time to find their shares.
 const LONGER: u32 = 15;
@@ -45,7 +45,7 @@ fn run(settings: &Settings, progress: &Progress) -> anyhow::Result<Report> {
     let mut report = Report::new(EXPERIMENT.name, EXPERIMENT.question, settings);
     let mut measured = Vec::new();
     for controller in CONTROLLERS.iter().filter(|name| settings.wants(name)) {
-        if let Some(why) = flows::why_not(controller) {
+        if let Some(why) = flows::why_not(controller, controller) {
             progress.warn(&why);
             report.notes.push(why);
             continue;
@@ -113,6 +113,7 @@ fn rounds(
                 name: name(sender).into(),
                 sender,
                 controller,
+                ecn: false,
             });
             if sharers[0] == sharers[1] {
                 for (plan, number) in plans.iter_mut().zip(["first", "second"]) {

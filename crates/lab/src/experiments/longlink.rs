@@ -15,12 +15,70 @@ use crate::statistics::{Ratio, Spread, paired_ratio};
 /// The experiment.
 pub const EXPERIMENT: Experiment = Experiment {
     name: "longlink",
-    question: "over the identical link of 100 ms that loses 1 %, how much does a bulk flow of the engine carry against the kernel's with the same congestion controller?",
+    question: "over the identical link of 100 ms that loses 1 % or marks, how much does a bulk flow of the engine carry against the kernel's with the same congestion controller?",
     run,
 };
 
-/// What is compared.
-const CONTROLLERS: [&str; 4] = ["cubic", "reno", "bbr", "dctcp"];
+/// A flow of the engine and one of the kernel over lines of the same kind.
+struct Comparison {
+    name: &'static str,
+    /// Of the engine and the kernel.
+    controllers: [&'static str; 2],
+    line: Kind,
+    /// What the engine is to reach of what the kernel does. Of BBR there are several versions, so that there is no aim.
+    aim: Option<f64>,
+}
+
+/// What a line does.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    /// It loses 1 %.
+    Loses,
+    /// It marks above a queue of [`MARK_ABOVE`] frames, and loses nothing of who is ECN-capable.
+    Marks,
+}
+
+const COMPARISONS: [Comparison; 6] = [
+    Comparison {
+        name: "cubic",
+        controllers: ["cubic", "cubic"],
+        line: Kind::Loses,
+        aim: Some(0.9),
+    },
+    Comparison {
+        name: "reno",
+        controllers: ["reno", "reno"],
+        line: Kind::Loses,
+        aim: None,
+    },
+    Comparison {
+        name: "bbr",
+        controllers: ["bbr", "bbr"],
+        line: Kind::Loses,
+        aim: None,
+    },
+    Comparison {
+        name: "cubic with ECN",
+        controllers: ["cubic", "cubic"],
+        line: Kind::Marks,
+        aim: Some(0.9),
+    },
+    Comparison {
+        name: "dctcp",
+        controllers: ["dctcp", "dctcp"],
+        line: Kind::Marks,
+        aim: Some(0.9),
+    },
+    Comparison {
+        name: "dctcp beside the kernel's cubic with ECN",
+        controllers: ["dctcp", "cubic"],
+        line: Kind::Marks,
+        aim: None,
+    },
+];
+
+/// Frames of queue above which a line marks: more than a seventh of what is on the line (RFC 8257 section 4.1 has DCTCP's need).
+const MARK_ABOVE: u32 = 40;
 
 /// Where flows of the same round go at the same time, so many rounds at once: the links rest most of the time.
 const AT_ONCE: usize = 5;
@@ -28,53 +86,55 @@ const AT_ONCE: usize = 5;
 /// How much longer than usual a run is, as a round trip is 100 ms.
 const LONGER: u32 = 10;
 
-/// The aim.
-const AIM: f64 = 0.9;
-
 fn run(settings: &Settings, progress: &Progress) -> anyhow::Result<Report> {
     let mut report = Report::new(EXPERIMENT.name, EXPERIMENT.question, settings);
-    let controllers = CONTROLLERS.iter().filter(|name| settings.wants(name));
     let mut measured = Vec::new();
-    for controller in controllers {
-        match flows::why_not(controller) {
-            Some(why) => {
-                progress.warn(&why);
-                report.notes.push(why);
-            }
-            None => {
-                report.flows.extend(pairs(controller, settings, progress)?);
-                measured.push(*controller);
-            }
+    for comparison in COMPARISONS.iter().filter(|it| settings.wants(it.name)) {
+        let [engine, kernel] = comparison.controllers;
+        if let Some(why) = flows::why_not(engine, kernel) {
+            progress.warn(&why);
+            report.notes.push(why);
+            continue;
         }
+        report.flows.extend(pairs(comparison, settings, progress)?);
+        measured.push(comparison);
     }
     report.tables.push(table(&report.flows, &measured));
     report.findings.extend(finding(&report.flows, &measured));
     report.plots.push(bars(&report.flows, &measured));
-    if let Some(controller) = measured.first() {
-        report.plots.push(curves(&report.flows, controller));
-    }
+    let curves = measured.iter().map(|it| curves(&report.flows, it.name));
+    report.plots.extend(curves);
     report.notes.extend(notes(settings));
     Ok(report)
 }
 
-/// The line: 50 ms and 1 % each way, fast, and with a queue that never is full.
-fn line(round: u32) -> [LinkModel; 2] {
-    [0, 1].map(|way| LinkModel {
-        loss: 0.01,
-        delay: Duration::from_millis(50),
-        rate_bps: 100_000_000,
-        queue_bytes: 4 << 20,
-        seed: u64::from(round) * 2 + way + 1,
-        ..LinkModel::default()
+/// The line: 50 ms each way. One that loses is fast and has a queue that never is full.
+fn line(kind: Kind, round: u32) -> [LinkModel; 2] {
+    [0, 1].map(|way| {
+        let common = LinkModel {
+            delay: Duration::from_millis(50),
+            seed: u64::from(round) * 2 + way + 1,
+            ..LinkModel::default()
+        };
+        match kind {
+            Kind::Loses => LinkModel {
+                loss: 0.01,
+                rate_bps: 100_000_000,
+                queue_bytes: 4 << 20,
+                ..common
+            },
+            Kind::Marks => LinkModel {
+                rate_bps: 20_000_000,
+                queue_frames: 400,
+                mark_frames: MARK_ABOVE,
+                ..common
+            },
+        }
     })
 }
 
 fn times(settings: &Settings) -> [Duration; 2] {
     [settings.warm_up, settings.measure].map(|time| time * LONGER)
-}
-
-fn case(controller: &str, sender: Sender) -> String {
-    format!("{controller}, {}", name(sender))
 }
 
 fn name(sender: Sender) -> &'static str {
@@ -84,9 +144,9 @@ fn name(sender: Sender) -> &'static str {
     }
 }
 
-/// Rounds: in each, both send over links of their own with the same seed, at the same time.
+/// Rounds: in each, both send over lines of their own with the same seed, at the same time.
 fn pairs(
-    controller: &'static str,
+    comparison: &Comparison,
     settings: &Settings,
     progress: &Progress,
 ) -> anyhow::Result<Vec<FlowRun>> {
@@ -94,25 +154,20 @@ fn pairs(
     let mut runs = Vec::new();
     for some in rounds.chunks(AT_ONCE) {
         progress.say(&format!(
-            "{controller}: rounds {} to {} of {}",
+            "{}: rounds {} to {} of {}",
+            comparison.name,
             some[0] + 1,
             some[some.len() - 1] + 1,
             settings.rounds
         ));
-        let one = |round: u32, sender: Sender| {
-            let plan = Plan {
-                name: case(controller, sender),
-                sender,
-                controller,
-            };
-            flows::run(controller, round, line(round), &[plan], times(settings))
-        };
         let results: Vec<anyhow::Result<FlowRun>> = std::thread::scope(|scope| {
             let both = some
                 .iter()
                 .flat_map(|round| [Sender::Engine, Sender::Kernel].map(|sender| (*round, sender)));
             let threads: Vec<_> = both
-                .map(|(round, sender)| scope.spawn(move || one(round, sender)))
+                .map(|(round, sender)| {
+                    scope.spawn(move || one(comparison, round, sender, settings))
+                })
                 .collect();
             let join = |thread: std::thread::ScopedJoinHandle<'_, _>| {
                 thread.join().expect("a run panicked")
@@ -126,23 +181,44 @@ fn pairs(
     Ok(runs)
 }
 
+fn one(
+    comparison: &Comparison,
+    round: u32,
+    sender: Sender,
+    settings: &Settings,
+) -> anyhow::Result<FlowRun> {
+    let [engine, kernel] = comparison.controllers;
+    let plan = Plan {
+        name: name(sender).into(),
+        sender,
+        controller: match sender {
+            Sender::Engine => engine,
+            Sender::Kernel => kernel,
+        },
+        ecn: comparison.line == Kind::Marks,
+    };
+    let line = line(comparison.line, round);
+    flows::run(comparison.name, round, line, &[plan], times(settings))
+}
+
 /// What each round brought.
-fn rates(runs: &[FlowRun], controller: &str, sender: Sender) -> Vec<f64> {
+fn rates(runs: &[FlowRun], case: &str, sender: Sender) -> Vec<f64> {
     let of_flow = runs
         .iter()
+        .filter(|run| run.case == case)
         .flat_map(|run| &run.flows)
-        .filter(|flow| flow.controller == controller && flow.sender == sender);
+        .filter(|flow| flow.sender == sender);
     of_flow.map(|flow| flow.mbit_s).collect()
 }
 
-fn ratio(runs: &[FlowRun], controller: &str) -> Option<Ratio> {
-    let engine = rates(runs, controller, Sender::Engine);
-    let kernel = rates(runs, controller, Sender::Kernel);
+fn ratio(runs: &[FlowRun], case: &str) -> Option<Ratio> {
+    let engine = rates(runs, case, Sender::Engine);
+    let kernel = rates(runs, case, Sender::Kernel);
     let pairs: Vec<(f64, f64)> = engine.into_iter().zip(kernel).collect();
     paired_ratio(&pairs)
 }
 
-fn table(runs: &[FlowRun], controllers: &[&str]) -> Table {
+fn table(runs: &[FlowRun], measured: &[&Comparison]) -> Table {
     let columns = [
         "",
         "engine, Mbit/s (min–max)",
@@ -152,46 +228,48 @@ fn table(runs: &[FlowRun], controllers: &[&str]) -> Table {
         "aim",
     ];
     let mut table = Table::new("Payload a second", &columns);
-    for controller in controllers {
+    for comparison in measured {
         let [engine, kernel] = [Sender::Engine, Sender::Kernel]
-            .map(|sender| Spread::of(rates(runs, controller, sender)).unwrap_or_default());
-        let ratio = ratio(runs, controller);
+            .map(|sender| Spread::of(rates(runs, comparison.name, sender)).unwrap_or_default());
+        let ratio = ratio(runs, comparison.name);
         let ratio = ratio.map(|it| format!("{:.2} ({:.2}–{:.2})", it.ratio, it.low, it.high));
         table.rows.push(vec![
-            (*controller).to_owned(),
+            comparison.name.to_owned(),
             with_range(&engine),
             with_range(&kernel),
             figure(engine.median / kernel.median),
             ratio.unwrap_or_else(|| "–".into()),
-            aim(controller).map_or("–".into(), |aim| format!("≥ {aim}")),
+            comparison.aim.map_or("–".into(), |aim| format!("≥ {aim}")),
         ]);
     }
     table
 }
 
-/// Of BBR there are several versions: what ours gets beside the kernel's is told, and no aim.
-fn aim(controller: &str) -> Option<f64> {
-    matches!(controller, "cubic" | "dctcp").then_some(AIM)
-}
-
-fn finding(runs: &[FlowRun], controllers: &[&str]) -> Option<String> {
-    let parts: Vec<String> = controllers
+fn finding(runs: &[FlowRun], measured: &[&Comparison]) -> Option<String> {
+    let parts: Vec<String> = measured
         .iter()
-        .filter_map(|controller| {
-            let ratio = ratio(runs, controller)?;
+        .filter_map(|comparison| {
+            let Ratio {
+                ratio, low, high, ..
+            } = ratio(runs, comparison.name)?;
             Some(format!(
-                "{:.2} ({:.2}–{:.2}) of what the kernel's {controller} carries",
-                ratio.ratio, ratio.low, ratio.high
+                "{}: {ratio:.2} ({low:.2}–{high:.2})",
+                comparison.name
             ))
         })
         .collect();
-    (!parts.is_empty()).then(|| format!("In short: {}.", parts.join("; ")))
+    (!parts.is_empty()).then(|| {
+        format!(
+            "In short, what the engine carries for each byte of the kernel's: {}.",
+            parts.join("; ")
+        )
+    })
 }
 
-fn bars(runs: &[FlowRun], controllers: &[&str]) -> Plot {
+fn bars(runs: &[FlowRun], measured: &[&Comparison]) -> Plot {
     let series = [Sender::Engine, Sender::Kernel].map(|sender| {
-        let points = controllers.iter().enumerate().filter_map(|(at, name)| {
-            let spread = Spread::of(rates(runs, name, sender))?;
+        let points = measured.iter().enumerate().filter_map(|(at, comparison)| {
+            let spread = Spread::of(rates(runs, comparison.name, sender))?;
             Some((at as f64, spread.median))
         });
         Series {
@@ -200,26 +278,24 @@ fn bars(runs: &[FlowRun], controllers: &[&str]) -> Plot {
         }
     });
     Plot {
-        title: "A bulk flow over 100 ms that loses 1 %".into(),
+        title: "A bulk flow over 100 ms".into(),
         x: "congestion controller".into(),
         y: "Mbit/s (medians)".into(),
-        groups: controllers.iter().map(|it| (*it).to_owned()).collect(),
+        groups: measured.iter().map(|it| it.name.to_owned()).collect(),
         series: series.into(),
         logarithmic: false,
     }
 }
 
 /// The first round over time.
-fn curves(runs: &[FlowRun], controller: &str) -> Plot {
-    let first = runs
-        .iter()
-        .filter(|run| run.case == controller && run.round == 0);
+fn curves(runs: &[FlowRun], case: &str) -> Plot {
+    let first = runs.iter().filter(|run| run.case == case && run.round == 0);
     let series = first.flat_map(|run| &run.flows).map(|flow| Series {
         name: flow.name.clone(),
         points: flow.curve(1.0),
     });
     Plot {
-        title: format!("{controller} over 100 ms that loses 1 %: the first round"),
+        title: format!("{case} over 100 ms: the first round"),
         x: "seconds from the start".into(),
         y: "Mbit/s".into(),
         groups: Vec::new(),
@@ -231,8 +307,9 @@ fn curves(runs: &[FlowRun], controller: &str) -> Plot {
 fn notes(settings: &Settings) -> Vec<String> {
     let [warm_up, measure] = times(settings).map(|time| time.as_secs_f64());
     vec![
-        format!("The link is that of `sidecore lab link --delay 50ms --loss 1% --rate 100mbit --queue 4m`: both directions lose. Measured for {measure:.1} s after {warm_up:.1} s, ten times what the settings say."),
+        format!("The link that loses is that of `sidecore lab link --delay 50ms --loss 1% --rate 100mbit --queue 4m`, the one that marks that of `--delay 50ms --rate 20mbit --queue 400p --mark-above {MARK_ABOVE}p`, both ways alike. Measured for {measure:.1} s after {warm_up:.1} s, ten times what the settings say."),
         "Engine and kernel run at the same time over links of their own whose n-th frame has the same fate; a round has its seed. Both send through the same bridge to a kernel that receives.".into(),
+        "A kernel receives, and echoes marks as RFC 3168 has it, not one by one: DCTCP as RFC 8257 has it would have a receiver that does.".into(),
         "No processor time is measured: the link is so slow that both processors rest, and runs of several rounds go on at once.".into(),
     ]
 }

@@ -42,6 +42,8 @@ pub struct Plan {
     pub sender: Sender,
     /// The congestion controller, by the kernel's name for it.
     pub controller: &'static str,
+    /// Whether ECN is asked for.
+    pub ecn: bool,
 }
 
 /// Flows over one link, all at once.
@@ -79,6 +81,7 @@ pub fn algorithm(name: &str) -> Option<Algorithm> {
     match name {
         "reno" => Some(Algorithm::NewReno),
         "cubic" => Some(Algorithm::Cubic),
+        "dctcp" => Some(Algorithm::Dctcp),
         _ => None,
     }
 }
@@ -90,14 +93,14 @@ pub fn kernel_has(name: &str) -> bool {
     there.split_whitespace().any(|it| it == name)
 }
 
-/// Why two flows of this controller cannot be compared here.
-pub fn why_not(name: &str) -> Option<String> {
-    if algorithm(name).is_none() {
-        return Some(format!("{name} is skipped: the engine does not have it"));
+/// Why a flow of the engine and one of the kernel with these controllers cannot be compared here.
+pub fn why_not(engine: &str, kernel: &str) -> Option<String> {
+    if algorithm(engine).is_none() {
+        return Some(format!("{engine} is skipped: the engine does not have it"));
     }
-    (!kernel_has(name)).then(|| {
+    (!kernel_has(kernel)).then(|| {
         format!(
-            "{name} is skipped: this kernel does not have it (tcp_available_congestion_control)"
+            "{kernel} is skipped: this kernel does not have it (tcp_available_congestion_control)"
         )
     })
 }
@@ -252,6 +255,7 @@ mod tests {
             name: format!("{sender:?}"),
             sender,
             controller: "cubic",
+            ecn: false,
         };
         let plans = [plan(Sender::Engine), plan(Sender::Kernel)];
         let times = [Duration::from_millis(200), Duration::from_millis(1000)];
@@ -261,6 +265,6 @@ mod tests {
         assert!(rates.iter().sum::<f64>() < 21.0, "{rates:?}");
         assert!(run.link[0].sent > 500, "{:?}", run.link);
         assert!(run.flows[0].engine.is_some() && run.flows[1].engine.is_none());
-        assert!(why_not("nonsense").is_some());
+        assert!(why_not("nonsense", "cubic").is_some());
     }
 }

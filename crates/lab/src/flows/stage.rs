@@ -21,6 +21,7 @@ use sidecore_client::{Sockets, SocketsConfig, Ual, UalConfig, blocking};
 use sidecore_engine::{Cidr, Device, Engine, EngineConfig, EngineHandle};
 use sidecore_nic::{LinkModel, Tap, TapConfig};
 use sidecore_sys::netns::with_netns;
+use sidecore_tcp::Ecn;
 
 use super::ends::{From, LOOK};
 use super::{Plan, Sender, algorithm};
@@ -63,6 +64,10 @@ impl Stage {
             anyhow::Ok(namespace)
         };
         let (switch, kernel, receiver) = (namespace("s")?, namespace("k")?, namespace("r")?);
+        if plans.iter().any(|plan| plan.ecn) {
+            kernel.sysctl("net/ipv4/tcp_ecn", "1")?;
+            receiver.sysctl("net/ipv4/tcp_ecn", "1")?;
+        }
         switch.ip(&["link", "add", "br0", "type", "bridge"])?;
         let veth = [
             "link",
@@ -227,6 +232,9 @@ fn start_engine(switch: &Namespace, plans: &[Plan]) -> anyhow::Result<EngineHand
             bail!("the engine has no controller named {}", plan.controller);
         };
         config.tcp.congestion = algorithm;
+        if plan.ecn {
+            config.tcp.ecn = Ecn::Request;
+        }
     }
     Ok(Engine::spawn(config)?)
 }
