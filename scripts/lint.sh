@@ -12,6 +12,9 @@ cargo clippy --workspace --all-targets --quiet -- -D warnings
 echo "== source tree"
 cargo xtask tidy
 
+echo "== what the pages about RFCs claim"
+cargo xtask conformance
+
 echo "== licences, sources, duplicate versions"
 scripts/setup.sh cargo-deny:cargo-deny
 cargo deny --log-level error check licenses bans sources

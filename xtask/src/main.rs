@@ -2,26 +2,38 @@
 //!
 //! `cargo xtask tidy` holds the tree to the rules that neither rustc nor clippy knows: how long files
 //! and functions may be, where `unsafe` may stand, which crate may depend on which, and what must not
-//! be left lying about. Each finding is one line, `path:line: what: mend`.
+//! be left lying about. `cargo xtask conformance` holds the pages about RFCs to the tests that they name, and `cargo xtask mutate`
+//! the tests to the rules: it switches those off. Each finding is one line, `path:line: what: mend`.
 //!
 //! Exit codes: 0 nothing found, 1 something found or the tree could not be read, 2 wrong usage.
 
 #![forbid(unsafe_code)]
 
+mod conformance;
+mod finding;
+mod inventory;
+mod mutate;
 mod tidy;
 
-use std::io::Write;
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-const USAGE: &str = "usage: cargo xtask tidy [--root DIR]";
+use finding::Finding;
+
+const USAGE: &str =
+    "usage: cargo xtask tidy [--root DIR] | conformance [--root DIR] | mutate [--only LABEL]";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
     match arguments[..] {
-        ["tidy"] => tidy(&workspace_root()),
-        ["tidy", "--root", root] => tidy(Path::new(root)),
+        ["tidy"] => check("tidy", tidy::run(&workspace_root())),
+        ["tidy", "--root", root] => check("tidy", tidy::run(Path::new(root))),
+        ["conformance"] => check("conformance", conformance::run(&workspace_root())),
+        ["conformance", "--root", root] => check("conformance", conformance::run(Path::new(root))),
+        ["mutate"] => mutate(None),
+        ["mutate", "--only", label] => mutate(Some(label)),
         ["help" | "--help" | "-h"] => {
             println!("{USAGE}");
             ExitCode::SUCCESS
@@ -33,11 +45,19 @@ fn main() -> ExitCode {
     }
 }
 
-fn tidy(root: &Path) -> ExitCode {
-    let findings = match tidy::run(root) {
+fn mutate(only: Option<&str>) -> ExitCode {
+    mutate::run(&workspace_root(), only).unwrap_or_else(|error| {
+        eprintln!("mutate: {error}");
+        ExitCode::FAILURE
+    })
+}
+
+/// Prints what a check found.
+fn check(name: &str, outcome: io::Result<Vec<Finding>>) -> ExitCode {
+    let findings = match outcome {
         Ok(findings) => findings,
         Err(error) => {
-            eprintln!("tidy: {error}");
+            eprintln!("{name}: {error}");
             return ExitCode::FAILURE;
         }
     };
@@ -51,7 +71,7 @@ fn tidy(root: &Path) -> ExitCode {
     if findings.is_empty() {
         return ExitCode::SUCCESS;
     }
-    eprintln!("tidy: {} findings", findings.len());
+    eprintln!("{name}: {} findings", findings.len());
     ExitCode::FAILURE
 }
 

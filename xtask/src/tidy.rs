@@ -6,44 +6,13 @@ mod size;
 mod source;
 mod unsafety;
 
-use std::fmt;
 use std::io;
 use std::path::Path;
 use std::process::Command;
 
 use source::SourceFile;
 
-/// A place that breaks a rule.
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(crate) struct Finding {
-    /// From the root of the tree.
-    path: String,
-    /// From 1.
-    line: usize,
-    what: String,
-    mend: String,
-}
-
-impl Finding {
-    fn new(path: &str, line: usize, what: impl Into<String>, mend: impl Into<String>) -> Self {
-        Self {
-            path: path.into(),
-            line,
-            what: what.into(),
-            mend: mend.into(),
-        }
-    }
-}
-
-impl fmt::Display for Finding {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "{}:{}: {}: {}",
-            self.path, self.line, self.what, self.mend
-        )
-    }
-}
+use crate::Finding;
 
 /// Everything that the files which git tracks below `root` do wrong, in the order of the paths.
 ///
@@ -100,7 +69,7 @@ fn check_file(path: &str, text: &str, findings: &mut Vec<Finding>) {
     }
 }
 
-fn tracked_files(root: &Path) -> io::Result<Vec<String>> {
+pub(crate) fn tracked_files(root: &Path) -> io::Result<Vec<String>> {
     let listing = Command::new("git")
         .arg("-C")
         .arg(root)

@@ -120,6 +120,9 @@ pub mod flags {
     pub const FIN: u8 = 1 << 5;
     /// Receive: complete only when full.
     pub const WAIT_ALL: u8 = 1 << 6;
+    /// Connect: the SYN asks for a Fast Open cookie or, if the engine has one of that server, waits for the first bytes to send and takes
+    /// them along (RFC 7413, TCP_FASTOPEN_CONNECT). These bytes may be delivered twice to a server that was restarted meanwhile.
+    pub const FAST_OPEN: u8 = 1 << 7;
 }
 
 /// Bits 32 and up of body 0 of [`Operation::CreateStream`].
@@ -156,7 +159,7 @@ pub enum Opt {
     UserTimeout = 7,
     /// Bytes of receive buffer at most; 0: auto-tuned (SO_RCVBUF).
     ReceiveBuffer = 8,
-    /// Congestion control: 0 NewReno, 1 CUBIC, 2 DCTCP. Before the connection is opened.
+    /// Congestion control: 0 NewReno, 1 CUBIC, 2 DCTCP, 3 BBR. Before the connection is opened.
     Congestion = 9,
     /// Close: u64::MAX off; else time for which data is kept trying before a reset; 0 resets at once (SO_LINGER).
     Linger = 10,
@@ -188,13 +191,21 @@ pub enum Opt {
     V6Only = 22,
     /// ECN (RFC 3168): 0 off, 1 where the peer asks for it, 2 asked for. Before the connection is opened.
     Ecn = 23,
+    /// Listener: connections that may be open before their handshake is complete; 0: none (TCP_FASTOPEN, RFC 7413).
+    FastOpen = 24,
+    /// Read only: the engine writes a [`crate::TcpInfo`], or as much of it as fits, to the [`Extent`] in body 1 and 2. Completes with
+    /// the number of bytes (TCP_INFO).
+    Info = 25,
+    /// Bytes a second at which data goes out at most, where the engine's own bound is not less; 0: the engine's default (read: there is no
+    /// bound). Data is paced where there is one (SO_MAX_PACING_RATE).
+    MaxPacingRate = 26,
 }
 
 impl Opt {
     /// From its number.
     pub const fn from_raw(raw: u64) -> Option<Self> {
         use Opt::*;
-        const ALL: [Opt; 23] = [
+        const ALL: [Opt; 26] = [
             NoDelay,
             Cork,
             Keepalive,
@@ -218,6 +229,9 @@ impl Opt {
             HopLimit,
             V6Only,
             Ecn,
+            FastOpen,
+            Info,
+            MaxPacingRate,
         ];
         if raw >= 1 && raw as usize <= ALL.len() {
             Some(ALL[raw as usize - 1])
@@ -413,11 +427,11 @@ mod tests {
         for raw in 0..=16 {
             assert_eq!(Operation::from_raw(raw).unwrap() as u8, raw);
         }
-        for raw in 1..=22 {
+        for raw in 1..=26 {
             assert_eq!(Opt::from_raw(raw).unwrap() as u64, raw);
         }
         assert_eq!(Opt::from_raw(0), None);
-        assert_eq!(Opt::from_raw(23), None);
+        assert_eq!(Opt::from_raw(27), None);
     }
 
     #[test]

@@ -21,6 +21,7 @@ pub mod control;
 pub mod entry;
 pub mod event;
 pub mod handle;
+pub mod info;
 pub mod pool;
 pub mod status;
 
@@ -29,6 +30,7 @@ pub use command::{Command, Operation};
 pub use entry::Entry;
 pub use event::{Event, EventKind};
 pub use handle::{DtiHandle, Extent, RegionId};
+pub use info::TcpInfo;
 pub use status::Status;
 
 /// Version of everything in this crate. The agent refuses a UAL whose library was built for another one.

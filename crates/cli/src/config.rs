@@ -37,12 +37,16 @@ pub(crate) struct Config {
     pub(crate) ipv6: bool,
     /// Largest IP packet.
     pub(crate) mtu: Option<u16>,
+    /// Congestion controller of connections that choose none.
+    pub(crate) congestion: Option<Congestion>,
+    /// Whether data of all connections is paced, whatever the controller.
+    pub(crate) pacing: bool,
+    /// The largest rate at which one connection sends, in bytes a second; it is paced then.
+    pub(crate) max_pacing_rate: Option<u64>,
     /// Cores of the engine's threads.
     pub(crate) cores: Vec<usize>,
     /// What to do when there is nothing to do.
     pub(crate) idle: Option<IdlePolicy>,
-    /// Congestion controller of connections that choose none.
-    pub(crate) congestion: Option<Congestion>,
     /// Whether ECN is used, by connections that do not choose.
     pub(crate) ecn: Option<EcnUse>,
     /// How long `adaptive` polls before it sleeps, in microseconds.
@@ -82,8 +86,9 @@ impl Config {
         self.ipv6 |= options.ipv6;
         self.dhcp |= options.dhcp;
         replace(&mut self.mtu, &options.mtu);
-        replace(&mut self.idle, &options.idle.map(Into::into));
         replace(&mut self.congestion, &options.congestion);
+        self.pacing |= options.pacing;
+        replace(&mut self.idle, &options.idle.map(Into::into));
         replace(&mut self.ecn, &options.ecn);
         if !options.host_addr.is_empty() {
             self.host_addresses.clone_from(&options.host_addr);
@@ -147,6 +152,8 @@ impl Config {
         let mut tcp = default.tcp.clone();
         tcp.congestion = self.congestion.map_or(tcp.congestion, Into::into);
         tcp.ecn = self.ecn.map_or(tcp.ecn, Into::into);
+        tcp.pacing = self.pacing;
+        tcp.max_pacing_rate = self.max_pacing_rate;
         Ok(EngineConfig {
             tcp,
             socket: Some(socket),
@@ -232,6 +239,7 @@ mod tests {
             addresses = ["10.77.0.2/24", "10.77.0.3/24"]
             gateway = "10.77.0.1"
             mtu = 9000
+            max_pacing_rate = 1000000
             cores = [1]
             idle = "poll"
             congestion = "dctcp"
@@ -256,6 +264,10 @@ mod tests {
             (Some(1), 2, 1000)
         );
         assert_eq!((engine.policy.dtis, engine.budgets.timers), (77, 3));
+        assert_eq!(
+            (engine.tcp.pacing, engine.tcp.max_pacing_rate),
+            (false, Some(1_000_000))
+        );
         assert_eq!(
             (engine.spin, engine.nap, engine.drain),
             (
@@ -294,6 +306,7 @@ mod tests {
         assert!(is_usage(engine("addresses = [\"10.77.0.2\"]")));
         assert!(is_usage(engine("addresses = [\"fe80::1\"]")));
         assert!(is_usage(engine("cores = [0, 1]")));
+        assert!(toml::from_str::<Config>("congestion = \"vegas\"").is_err());
         assert!(is_usage(read("netns = \"x\"").tap().map(drop)));
         assert!(toml::from_str::<Config>("tpa = \"x\"").is_err());
     }

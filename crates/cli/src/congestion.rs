@@ -14,6 +14,8 @@ pub(crate) enum Congestion {
     Cubic,
     /// RFC 8257: only where all switches mark
     Dctcp,
+    /// draft-ietf-ccwg-bbr, experimental
+    Bbr,
 }
 
 impl From<Congestion> for Algorithm {
@@ -22,6 +24,7 @@ impl From<Congestion> for Algorithm {
             Congestion::Reno => Self::NewReno,
             Congestion::Cubic => Self::Cubic,
             Congestion::Dctcp => Self::Dctcp,
+            Congestion::Bbr => Self::Bbr,
         }
     }
 }

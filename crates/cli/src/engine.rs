@@ -50,6 +50,12 @@ pub(crate) struct Options {
     /// Largest IP packet on the TAP
     #[arg(long, value_name = "BYTES")]
     pub(crate) mtu: Option<u16>,
+    /// Congestion controller of connections that choose none [default: cubic]
+    #[arg(long, value_enum)]
+    pub(crate) congestion: Option<Congestion>,
+    /// Pace data whatever the controller
+    #[arg(long)]
+    pub(crate) pacing: bool,
     /// Where applications find the engine [default: /run/sidecore.sock, or in $XDG_RUNTIME_DIR without root]
     #[arg(long, value_name = "PATH")]
     pub(crate) socket: Option<PathBuf>,
@@ -59,9 +65,6 @@ pub(crate) struct Options {
     /// What to do when there is nothing to do
     #[arg(long, value_enum)]
     pub(crate) idle: Option<Idle>,
-    /// Congestion controller of connections that choose none [default: cubic]
-    #[arg(long, value_enum)]
-    pub(crate) congestion: Option<Congestion>,
     /// Whether explicit congestion notification is used [default: accept]
     #[arg(long, value_enum)]
     pub(crate) ecn: Option<EcnUse>,

@@ -1,5 +1,7 @@
 //! `sidecore stat`: a look into an engine.
 
+mod tcp_info;
+
 use std::fs::File;
 use std::io::{Read, Seek, Write};
 use std::path::PathBuf;
@@ -20,6 +22,9 @@ pub(crate) struct Options {
     /// Show counters that are 0, too
     #[arg(long)]
     all: bool,
+    /// Show what TCP knows of each connection, as `ss -ti` does
+    #[arg(long, short)]
+    info: bool,
     /// The engine's socket
     #[arg(long, value_name = "PATH")]
     socket: Option<PathBuf>,
@@ -39,16 +44,16 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
         .context("the engine's document is not JSON")?;
     let shown = match options.json {
         true => serde_json::to_string_pretty(&value)?,
-        false => page(&value, options.all),
+        false => page(&value, options.all, options.info),
     };
     writeln!(std::io::stdout().lock(), "{}", shown.trim_end())?;
     Ok(())
 }
 
 /// The page for people.
-fn page(value: &Value, all: bool) -> String {
+fn page(value: &Value, all: bool, info: bool) -> String {
     let mut text = String::new();
-    text.push_str(&connections(value));
+    text.push_str(&connections(value, info));
     text.push_str(&cycles(value));
     for (title, part) in [
         ("NIC", &value["nic"]),
@@ -79,18 +84,16 @@ const COLUMNS: [(&str, &str); 11] = [
     ("ECN", "/info/ecn"),
 ];
 
-fn connections(value: &Value) -> String {
+fn connections(value: &Value, info: bool) -> String {
     let lists = [value["sockets"].as_array(), value["connections"].as_array()];
     let cell = |connection: &Value, path: &str| match connection.pointer(path) {
         None | Some(Value::Null) => "-".to_owned(),
         Some(value) => plain(value),
     };
     let head = COLUMNS.map(|(name, _)| name.to_owned());
-    let rows = lists
-        .into_iter()
-        .flatten()
-        .flatten()
-        .map(|connection| COLUMNS.map(|(_, path)| cell(connection, path)));
+    let all = || lists.into_iter().flatten().flatten();
+    let rows = all().map(|connection| COLUMNS.map(|(_, path)| cell(connection, path)));
+    let details = std::iter::once(None).chain(all().map(|c| tcp_info::line(c).filter(|_| info)));
     let rows: Vec<[String; COLUMNS.len()]> = std::iter::once(head).chain(rows).collect();
     let width = |column: usize| {
         rows.iter()
@@ -100,7 +103,7 @@ fn connections(value: &Value) -> String {
     };
     let widths: [usize; COLUMNS.len()] = std::array::from_fn(width);
     let mut text = String::new();
-    for row in &rows {
+    for (row, detail) in rows.iter().zip(details) {
         let cells: Vec<String> = row
             .iter()
             .zip(widths)
@@ -108,6 +111,9 @@ fn connections(value: &Value) -> String {
             .collect();
         text.push_str(cells.join("  ").trim_end());
         text.push('\n');
+        if let Some(detail) = detail {
+            text.push_str(&format!("      {detail}\n"));
+        }
     }
     text
 }
@@ -221,10 +227,10 @@ mod tests {
                 { "state": "Listen", "local": "10.0.0.2:80", "ual": 1, "send_queue": 128, "receive_queue": 4 },
             ],
         });
-        let page = page(&document, false);
+        let page = page(&document, false, false);
         for expected in [
             "Listen       4       128     10.0.0.2:80    -             1",
-            "Established  0       9       10.0.0.2:80    10.0.0.1:5    1    55      -     -    3\n",
+            "Established  0       9       10.0.0.2:80    10.0.0.1:5    1    55      -     -    3        -\n",
             "30.0 % useful, 10.0 % polling, 60.0 % asleep",
             "receive       66.7 %",
             "device_drops.to_engine",
@@ -243,7 +249,7 @@ mod tests {
 
     #[test]
     fn an_empty_document_makes_an_empty_page() {
-        let page = page(&json!({}), true);
+        let page = page(&json!({}), true, true);
         assert!(page.starts_with("State"), "{page}");
     }
 }

@@ -178,6 +178,19 @@ impl Lane {
         self.post(command.with_address(0, Address::new(peer)))
     }
 
+    /// As [`Self::connect`], with Fast Open (RFC 7413): what is sent on the DTI at once goes with the SYN, if the engine has a cookie of
+    /// that server, and may then be delivered twice. Nothing happens before something is sent (or shut down).
+    pub fn connect_fast(
+        &mut self,
+        dti: Dti,
+        peer: SocketAddr,
+        cookie: u64,
+    ) -> Result<(), PostError> {
+        let command = Command::new(Operation::Connect, dti.handle(), cookie);
+        let command = command.with_flags(flags::FAST_OPEN);
+        self.post(command.with_address(0, Address::new(peer)))
+    }
+
     /// Sends a piece of a region, without copying where the driver can gather: the bytes must stay as they are until the peer has
     /// acknowledged them. With [`flags::NOTIFY`] a Sent event tells when that is so, for this send and all before it; without, learn it
     /// from a later send's, or from Closed. Never partial. Further flags: MORE, FIN, COPY, LIST.
@@ -364,6 +377,15 @@ impl Lane {
             Command::new(Operation::SetOption, dti.handle(), cookie).with_flags(flags);
         command.body[0] = option as u64;
         command.body[1] = value;
+        self.post(command)
+    }
+
+    /// Asks what the engine knows of a connection ([`sidecore_abi::TcpInfo`]), which it writes to `to`. Completion: the number of bytes
+    /// in body 0.
+    pub fn get_info(&mut self, dti: Dti, to: Extent, cookie: u64) -> Result<(), PostError> {
+        let mut command = Command::new(Operation::GetOption, dti.handle(), cookie);
+        command.body[0] = Opt::Info as u64;
+        [command.body[1], command.body[2]] = to.to_words();
         self.post(command)
     }
 

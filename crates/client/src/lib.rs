@@ -55,6 +55,7 @@ mod sockets;
 mod ual;
 
 pub use sidecore_abi as abi;
+pub use sidecore_abi::TcpInfo;
 pub use sidecore_abi::command::{COPY_MAX, INLINE_MAX, Opt, flags, shutdown};
 pub use sidecore_abi::{
     Address, Command, DtiHandle, Event, EventKind, Extent, Operation, RegionId, Status,

@@ -298,8 +298,9 @@ fn refusals_name_the_command() {
 }
 
 /// Options with a value other than their default, in the ABI's units.
-const OPTIONS: [(Opt, u64); 10] = [
+const OPTIONS: [(Opt, u64); 11] = [
     (Opt::NoDelay, 1),
+    (Opt::MaxPacingRate, 5_000_000),
     (Opt::Cork, 1),
     (Opt::QuickAck, 1),
     (Opt::Keepalive, 1),

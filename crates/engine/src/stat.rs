@@ -114,7 +114,16 @@ impl Engine {
             "send_queue": dti.map_or(0, |dti| dti.tx.end - dti.tx.una),
             "receive_queue": dti.map_or(0, |dti| dti.rx.in_order.saturating_sub(dti.rx.returned)),
             "info": c.tcp,
+            "mtu": c.mtu,
+            "last_sent_ms": self.milliseconds_since(c.tcp.last_sent),
+            "last_received_ms": self.milliseconds_since(c.tcp.last_received),
         })
+    }
+
+    fn milliseconds_since(&self, then: sidecore_tcp::Instant) -> u64 {
+        let cycles = sidecore_sys::clock::cycles();
+        let now = sidecore_tcp::Instant::from_nanos(self.clock.nanos_at(cycles));
+        now.duration_since(then).as_millis() as u64
     }
 
     fn uals(&self) -> Vec<Value> {

@@ -42,6 +42,11 @@ pub struct StackConfig {
     pub syn_backlog_total: u32,
     /// When SYNs are answered with cookies.
     pub syn_cookies: SynCookies,
+    /// Servers of which clients remember a Fast Open cookie, or that there is no use in trying (RFC 7413 section 4.1.3). Beyond it the one
+    /// used longest ago is forgotten.
+    pub fast_open_servers: usize,
+    /// After this time the key of the Fast Open cookies is replaced; a cookie is good for once to twice that.
+    pub fast_open_key_lifetime: Duration,
     /// Link address resolution.
     pub arp: ArpConfig,
     /// Reassembly of IP fragments.
@@ -86,6 +91,8 @@ impl Default for StackConfig {
             max_udp_sockets: 1024,
             syn_backlog_total: 16384,
             syn_cookies: SynCookies::default(),
+            fast_open_servers: 256,
+            fast_open_key_lifetime: Duration::from_secs(24 * 3600),
             arp: ArpConfig::default(),
             reassembly: ReassemblyConfig::default(),
             echo_rate: Rate {
@@ -185,6 +192,8 @@ pub struct SocketOptions {
     pub congestion: Option<Algorithm>,
     /// Whether ECN is used.
     pub ecn: Option<Ecn>,
+    /// The largest rate of sending, in bytes a second, where the stack's is not less (SO_MAX_PACING_RATE).
+    pub max_pacing_rate: Option<u64>,
     /// The largest segment to announce and send, in bytes; what the MTU allows is the upper bound in any case.
     pub mss: Option<u16>,
     /// Bytes of receive buffer with which a connection begins: what its SYN advertises.
@@ -202,6 +211,11 @@ pub struct SocketOptions {
     pub traffic_class: u8,
     /// Time to live or hop limit of what is sent (IP_TTL, IPV6_UNICAST_HOPS).
     pub hop_limit: Option<NonZeroU8>,
+    /// Of a listener: connections that may be open before their handshake is complete (TCP_FASTOPEN); 0: none.
+    pub fast_open_queue: u32,
+    /// Of a connection to be opened: the SYN asks for a cookie or, if there is one for that server, waits for data and takes it along
+    /// (TCP_FASTOPEN_CONNECT).
+    pub fast_open: bool,
 }
 
 impl Default for SocketOptions {
@@ -212,6 +226,7 @@ impl Default for SocketOptions {
             user_timeout: None,
             congestion: None,
             ecn: None,
+            max_pacing_rate: None,
             mss: None,
             receive_window: 65535,
             v6_only: false,
@@ -220,6 +235,8 @@ impl Default for SocketOptions {
             defer_accept: None,
             traffic_class: 0,
             hop_limit: None,
+            fast_open_queue: 0,
+            fast_open: false,
         }
     }
 }
@@ -233,6 +250,7 @@ impl SocketOptions {
             SocketOption::UserTimeout(timeout) => self.user_timeout = timeout,
             SocketOption::Congestion(algorithm) => self.congestion = Some(algorithm),
             SocketOption::Ecn(ecn) => self.ecn = Some(ecn),
+            SocketOption::MaxPacingRate(rate) => self.max_pacing_rate = rate,
             SocketOption::MaxSegment(mss) => self.mss = Some(mss),
             SocketOption::V6Only(on) => self.v6_only = on,
             SocketOption::SynRetries(retries) => self.syn_retries = retries,
@@ -240,6 +258,7 @@ impl SocketOptions {
             SocketOption::DeferAccept(timeout) => self.defer_accept = timeout,
             SocketOption::TrafficClass(class) => self.traffic_class = class,
             SocketOption::HopLimit(limit) => self.hop_limit = limit,
+            SocketOption::FastOpenQueue(limit) => self.fast_open_queue = limit,
             // A connection is told these once it is there.
             SocketOption::Cork(_) | SocketOption::QuickAck(_) => {}
         }
@@ -264,6 +283,8 @@ pub enum SocketOption {
     Congestion(Algorithm),
     /// Whether ECN is used. It can be chosen in [`SocketOptions`] only.
     Ecn(Ecn),
+    /// The largest rate of sending, in bytes a second; `None`: the default (SO_MAX_PACING_RATE). No larger than that in any case.
+    MaxPacingRate(Option<u64>),
     /// The largest segment to announce and send, in bytes; of a connection that exists, to send only, and never larger than before.
     MaxSegment(u16),
     /// How often a SYN or SYN-ACK is sent again; `None`: the default.
@@ -274,6 +295,8 @@ pub enum SocketOption {
     TrafficClass(u8),
     /// Time to live or hop limit; `None`: the default.
     HopLimit(Option<NonZeroU8>),
+    /// [`SocketOptions::fast_open_queue`]; of listeners only.
+    FastOpenQueue(u32),
     /// [`SocketOptions::defer_accept`]; of listeners only.
     DeferAccept(Option<Duration>),
     /// [`SocketOptions::v6_only`]; before the socket listens.

@@ -110,6 +110,16 @@ counters! {
     accept_queue_full,
     /// Segments dropped that would have completed a handshake: the listener waits for data.
     deferred,
+    /// Connections opened by a SYN with data, or with what could have brought some (RFC 7413).
+    fast_opens,
+    /// Fast Open cookies given to those who asked.
+    fast_open_cookies,
+    /// SYNs with a wrong or old Fast Open cookie: a usual handshake, and a new one.
+    fast_open_bad_cookies,
+    /// SYNs with a good Fast Open cookie, but too many such connections: a usual handshake.
+    fast_open_overflows,
+    /// Active opens without Fast Open, as SYNs with it were lost on that way.
+    fast_open_spared,
     /// SYNs dropped: the host's accept queue was full.
     syn_accept_queue_full,
     /// Connections in SYN-RECEIVED that gave way to a newer SYN.

@@ -89,6 +89,8 @@ pub(crate) struct Keys {
     pub(crate) challenges: FlowHasher,
     /// For [`sidecore_tcp::initial_sequence_number`] and [`sidecore_tcp::timestamp_offset`].
     pub(crate) sequence: [u8; 16],
+    /// For Fast Open's cookies.
+    pub(crate) fast_open: [u8; 16],
     /// For [`Codec`].
     cookie_base: [u8; 16],
     cookie_secret: [u8; 16],
@@ -120,6 +122,7 @@ impl Keys {
             dhcp: key(b"dhcp"),
             challenges: FlowHasher::new(key(b"challenges")),
             sequence: bytes(b"sequence"),
+            fast_open: bytes(b"fast open"),
             cookie_base: bytes(b"cookie base"),
             cookie_secret: bytes(b"cookie secret"),
         }

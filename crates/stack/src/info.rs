@@ -23,6 +23,8 @@ pub struct ConnectionInfo {
     pub remote: SocketAddr,
     /// What TCP says, its state included.
     pub tcp: Info,
+    /// MTU of the way to the peer, in bytes, as far as it is known here.
+    pub mtu: u16,
 }
 
 /// A listening socket.
@@ -36,6 +38,8 @@ pub struct ListenerInfo {
     pub local: SocketAddr,
     /// Connections in SYN-RECEIVED.
     pub syn_queue: u32,
+    /// Connections that are open before their handshake is complete, and those that were and count for a while (RFC 7413).
+    pub fast_open_queue: u32,
 }
 
 /// A UDP socket.
@@ -57,16 +61,31 @@ impl Stack {
 
     /// All connections, in any state.
     pub fn connections(&self) -> impl Iterator<Item = ConnectionInfo> + '_ {
-        self.connections.iter().map(|(index, slot)| {
-            let (local, remote) = self.connections.addresses(index);
-            ConnectionInfo {
-                id: self.connections.id(index),
-                user: slot.user,
-                local,
-                remote,
-                tcp: slot.tcp.info(),
-            }
-        })
+        self.connections
+            .iter()
+            .map(|(index, _)| self.describe(index))
+    }
+
+    /// One of them; `None` if the id is stale.
+    pub fn connection_info(&self, id: ConnId) -> Option<ConnectionInfo> {
+        Some(self.describe(self.connections.resolve(id)?))
+    }
+
+    fn describe(&self, index: u32) -> ConnectionInfo {
+        let slot = &self.connections[index];
+        let (local, remote) = self.connections.addresses(index);
+        ConnectionInfo {
+            id: self.connections.id(index),
+            user: slot.user,
+            local,
+            remote,
+            tcp: slot.tcp.full_info(&self.ranges),
+            mtu: match (slot.has(flag::LOOPBACK), slot.has(flag::V6)) {
+                (true, _) => self.config.loopback_mtu,
+                (_, true) => self.six.mtu,
+                (..) => self.config.mtu,
+            },
+        }
     }
 
     /// A connection's traffic class (the bits of DSCP) and hop limit (`None`: the stack's); `None` if the id is stale.
@@ -97,6 +116,7 @@ impl Stack {
             user: listener.user,
             local: listener.local,
             syn_queue: listener.embryonic(),
+            fast_open_queue: listener.pending.len() as u32,
         })
     }
 

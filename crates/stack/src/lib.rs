@@ -43,6 +43,7 @@ mod control;
 mod counters;
 mod dhcp;
 mod error;
+mod fast_open;
 mod flow;
 mod frame;
 mod hash;

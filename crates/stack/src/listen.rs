@@ -10,6 +10,7 @@ use crate::config::{SocketOption, SocketOptions};
 use crate::connections::{Endpoints, Group, NewConnection, Owner, flag};
 use crate::control::Link;
 use crate::error::StackError;
+use crate::fast_open::{self, Pending};
 use crate::flow::FlowKey;
 use crate::host::Host;
 use crate::input::Packet;
@@ -17,6 +18,8 @@ use crate::list::{List, NIL};
 use crate::marking::Marking;
 use crate::path_mtu::By;
 use crate::ports::{EphemeralPorts, PortTable};
+use crate::segment::Payload;
+use crate::socket::lesser;
 use crate::stack::Stack;
 use crate::{DETACHED, ListenerId, User};
 
@@ -35,6 +38,8 @@ pub(crate) struct Listener {
     pub(crate) local: SocketAddr,
     pub(crate) user: User,
     pub(crate) options: SocketOptions,
+    /// Open before their handshake is complete.
+    pub(crate) pending: Pending,
     backlog: u32,
     /// Connections in SYN-RECEIVED whose SYN-ACK was not answered, oldest first.
     unanswered: List<Group>,
@@ -137,6 +142,11 @@ impl Listeners {
         self.slots[at as usize].user
     }
 
+    /// The listener's connections that were opened early.
+    pub(crate) fn pending(&mut self, at: u32) -> &mut Pending {
+        &mut self.slots[at as usize].pending
+    }
+
     /// See [`options_of`](Self::options_of).
     pub(crate) fn last_cookie(&self, at: u32) -> Option<Instant> {
         self.slots[at as usize].last_cookie
@@ -222,6 +232,7 @@ impl Stack {
             local: SocketAddr::new(local.ip(), port),
             user,
             options: options.clone(),
+            pending: Pending::new(options.fast_open_queue),
             backlog: backlog.max(1),
             unanswered: List::new(),
             answered: List::new(),
@@ -251,9 +262,9 @@ impl Stack {
         if self.listeners.get(id).is_none() || matches!(option, SocketOption::V6Only(_)) {
             return false;
         }
-        self.listeners.slots[id.index() as usize]
-            .options
-            .apply(option);
+        let listener = &mut self.listeners.slots[id.index() as usize];
+        listener.options.apply(option);
+        listener.pending.set_limit(listener.options.fast_open_queue);
         true
     }
 
@@ -348,6 +359,7 @@ impl Stack {
         &mut self,
         now: Instant,
         header: &TcpHeader,
+        payload: Payload<'_>,
         packet: &Packet<'_>,
         host: &mut H,
     ) -> bool {
@@ -358,7 +370,8 @@ impl Stack {
             self.counters.syn_dropped += 1;
             return true;
         };
-        self.open_passive(now, header, at, endpoints, packet.link, host)
+        let way = (endpoints, packet.link);
+        self.open_passive(now, header, payload, at, way, host)
     }
 
     /// Between whom a connection would be that a packet opens; `None` if there is no way back.
@@ -382,9 +395,9 @@ impl Stack {
         &mut self,
         now: Instant,
         header: &TcpHeader,
+        payload: Payload<'_>,
         at: u32,
-        endpoints: Endpoints,
-        link: Link,
+        (endpoints, link): (Endpoints, Link),
         host: &mut H,
     ) -> bool {
         if header.src_port == 0 {
@@ -409,16 +422,20 @@ impl Stack {
         let iss = self.initial_sequence(now, local, remote);
         let mut tcp = Connection::accept(now, &config, iss, header);
         tcp.set_receive_limit(u64::from(options.receive_window));
+        let verdict = self.judge_fast_open(now, at, header, (local, remote));
+        let early = fast_open::prepare(&mut tcp, verdict);
         let new = NewConnection {
             endpoints,
             owner: Owner::Listener,
             user: DETACHED,
             irs: header.seq,
             listener: at,
-            marking: Marking::new(options.traffic_class, options.hop_limit),
+            marking: Marking::of(&options),
             tcp,
         };
-        if let Some(index) = self.insert_embryonic(at, new) {
+        if early {
+            self.open_early(now, at, new, payload, host);
+        } else if let Some(index) = self.insert_embryonic(at, new) {
             self.touch(index);
         }
         true
@@ -497,6 +514,7 @@ impl Stack {
         config.user_timeout = options.user_timeout.or(config.user_timeout);
         config.congestion = options.congestion.unwrap_or(config.congestion);
         config.ecn = options.ecn.unwrap_or(config.ecn);
+        config.max_pacing_rate = lesser(options.max_pacing_rate, config.max_pacing_rate);
         config.syn_retries = options.syn_retries.unwrap_or(config.syn_retries);
         config.fin_wait_2_timeout = options.fin_wait_2.unwrap_or(config.fin_wait_2_timeout);
         config

@@ -6,6 +6,7 @@ use core::num::NonZeroU8;
 
 use sidecore_wire::{Ipv4Header, ipv4, ipv6};
 
+use crate::config::SocketOptions;
 use crate::connections::{Slot, flag};
 
 /// The upper six bits: DSCP. The lower two are TCP's (RFC 3168 section 5).
@@ -19,11 +20,11 @@ pub(crate) struct Marking {
 }
 
 impl Marking {
-    /// Of a stream.
-    pub(crate) const fn new(class: u8, hop_limit: Option<NonZeroU8>) -> Self {
+    /// That of a stream with these options.
+    pub(crate) const fn of(options: &SocketOptions) -> Self {
         Self {
-            class: class & DSCP,
-            hop_limit,
+            class: options.traffic_class & DSCP,
+            hop_limit: options.hop_limit,
         }
     }
 
@@ -81,7 +82,11 @@ mod tests {
 
     #[test]
     fn only_what_is_marked_changes() {
-        let marking = Marking::new(0xb9, NonZeroU8::new(3));
+        let marking = Marking::of(&SocketOptions {
+            traffic_class: 0xb9,
+            hop_limit: NonZeroU8::new(3),
+            ..SocketOptions::default()
+        });
         assert_eq!(marking.class, 0xb8, "not the bits of ECN");
         let (a, b) = ([10, 0, 0, 1].into(), [10, 0, 0, 2].into());
         let old = Ipv4Header {

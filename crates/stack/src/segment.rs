@@ -173,7 +173,7 @@ impl Stack {
 
     /// What most segments bring: acknowledgments and data.
     #[inline]
-    fn common_outcome<H: Host>(
+    pub(crate) fn common_outcome<H: Host>(
         &mut self,
         index: u32,
         outcome: &Outcome,
@@ -254,7 +254,12 @@ impl Stack {
         let slot = &self.connections[index];
         let id = self.connections.id(index);
         if slot.owner != Owner::Listener {
+            if self.early_is_established(index) {
+                return true;
+            }
+            self.learn_fast_open(now, index);
             self.counters.active_established += 1;
+            let slot = &self.connections[index];
             if slot.owner == Owner::Host {
                 host.connected(slot.user, id);
             }
@@ -290,6 +295,7 @@ impl Stack {
             CloseReason::Normal | CloseReason::Aborted => {}
         }
         self.counters.connections_ended += 1;
+        self.fast_open_ended(index, reason);
         let slot = &self.connections[index];
         let (user, id) = (slot.user, self.connections.id(index));
         match slot.owner {
@@ -339,7 +345,7 @@ impl Stack {
         let others = TcpFlags::ACK | TcpFlags::RST;
         if header.flags.contains(TcpFlags::SYN)
             && !header.flags.intersects(others)
-            && self.syn_arrives(now, header, packet, host)
+            && self.syn_arrives(now, header, payload, packet, host)
         {
             return;
         }

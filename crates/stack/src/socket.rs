@@ -3,7 +3,7 @@
 use core::net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
 use core::time::Duration;
 
-use sidecore_tcp::{Connection, Instant, State};
+use sidecore_tcp::{CloseReason, Connection, Instant, State};
 use sidecore_wire::SeqNumber;
 
 use crate::address::Route;
@@ -15,6 +15,11 @@ use crate::list::NIL;
 use crate::marking::Marking;
 use crate::stack::Stack;
 use crate::{ConnId, User};
+
+/// The lesser of two bounds, where there are any.
+pub(crate) fn lesser(one: Option<u64>, other: Option<u64>) -> Option<u64> {
+    one.into_iter().chain(other).min()
+}
 
 impl Stack {
     /// Opens a connection to `remote`; [`connected`](crate::Host::connected) or [`closed`](crate::Host::closed) follows.
@@ -93,13 +98,16 @@ impl Stack {
         let iss = self.initial_sequence(now, local.into(), remote.into());
         let mut tcp = Connection::connect(now, &config, iss);
         tcp.set_receive_limit(u64::from(options.receive_window));
+        if options.fast_open {
+            self.begin_fast_open(now, &mut tcp, local.into(), remote.into());
+        }
         let inserted = self.connections.insert(NewConnection {
             endpoints: Endpoints::V4(FlowKey::new(local, remote), next_hop),
             owner: Owner::Host,
             user,
             irs: SeqNumber(0),
             listener: NIL,
-            marking: Marking::new(options.traffic_class, options.hop_limit),
+            marking: Marking::of(options),
             tcp,
         });
         let index = inserted.ok_or(StackError::Full)?;
@@ -282,11 +290,15 @@ impl Stack {
             SocketOption::FinWait2(timeout) => {
                 tcp.set_fin_wait_2_timeout(timeout.unwrap_or(default.fin_wait_2_timeout));
             }
+            SocketOption::MaxPacingRate(rate) => {
+                tcp.set_max_pacing_rate(lesser(rate, default.max_pacing_rate));
+            }
             SocketOption::TrafficClass(class) => slot.marking.set_class(class),
             SocketOption::HopLimit(limit) => slot.marking.hop_limit = limit,
             SocketOption::Congestion(_)
             | SocketOption::Ecn(_)
             | SocketOption::DeferAccept(_)
+            | SocketOption::FastOpenQueue(_)
             | SocketOption::V6Only(_) => return false,
         }
         slot.note_marking();
@@ -330,9 +342,13 @@ impl Stack {
             return false;
         }
         let already_over = slot.has(flag::FINISHED) || slot.tcp.state() == State::TimeWait;
+        let early = slot.listener != NIL;
         if !already_over {
             slot.tcp.abort(self.turn);
             self.counters.connections_ended += 1;
+        }
+        if early {
+            self.fast_open_ended(index, CloseReason::Aborted);
         }
         self.connections.detach(index);
         self.touch(index);

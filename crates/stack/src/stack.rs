@@ -10,6 +10,7 @@ use crate::connections::{Connections, Queue, flag};
 use crate::control::{Control, ControlQueue};
 use crate::counters::Counters;
 use crate::dhcp;
+use crate::fast_open;
 use crate::hash::Keys;
 use crate::incarnation::Predecessor;
 use crate::limiter::Limiter;
@@ -37,6 +38,8 @@ pub struct Stack {
     pub(crate) keys: Keys,
     pub(crate) listeners: Listeners,
     pub(crate) cookies: Codec,
+    pub(crate) fast_open: fast_open::Cookies,
+    pub(crate) fast_open_cache: fast_open::Cache,
     pub(crate) udp: UdpSockets,
     pub(crate) reassembly: Reassembly<Key4>,
     pub(crate) six: Six,
@@ -76,6 +79,8 @@ impl Stack {
             control: ControlQueue::new(config.control_queue),
             listeners: Listeners::new(config.max_listeners),
             cookies: keys.cookies(),
+            fast_open: fast_open::Cookies::new(keys.fast_open, config.fast_open_key_lifetime),
+            fast_open_cache: fast_open::Cache::new(config.fast_open_servers),
             udp: UdpSockets::new(config.max_udp_sockets),
             reassembly: Reassembly::new(config.reassembly.clone()),
             six: Six::new(&config.ipv6, config.mtu, &keys, now),

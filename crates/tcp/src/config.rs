@@ -20,6 +20,8 @@ pub enum Algorithm {
     Cubic,
     /// RFC 8257, for data centres whose switches mark: NewReno, but ECN reduces the window in proportion to the marks.
     Dctcp,
+    /// BBRv3 (draft-ietf-ccwg-bbr): a model of the path, and pacing. Experimental, as the draft is.
+    Bbr,
 }
 
 /// Explicit congestion notification (RFC 3168).
@@ -127,6 +129,10 @@ pub struct Config {
     /// How many segments the congestion window may lie above what is in flight when a recovery ends (RFC 6582
     /// section 3.2 step 3: "take measures to avoid a possible burst of data").
     pub max_burst: u32,
+    /// Data is paced whatever the controller: at 200 % of the window for each round trip in slow start, and 120 % after it.
+    pub pacing: bool,
+    /// The largest rate at which data goes out, in bytes a second; a connection that has one is paced.
+    pub max_pacing_rate: Option<u64>,
 }
 
 impl Default for Config {
@@ -158,6 +164,8 @@ impl Default for Config {
             base_mss: 1024,
             challenge_limit: ChallengeLimit::default(),
             max_burst: 16,
+            pacing: false,
+            max_pacing_rate: None,
         }
     }
 }

@@ -6,11 +6,13 @@ use serde::{Deserialize, Serialize};
 use sidecore_wire::{SeqNumber, TcpFlags, TcpHeader, WindowScale};
 
 use crate::challenge::Challenges;
-use crate::config::{Config, LossDetection, Settings};
+use crate::config::{Algorithm, Config, LossDetection, Settings};
 use crate::congestion::{Controller, Window};
 use crate::ecn::{EcnMarks, EcnState};
+use crate::fast_open::FastOpen;
 use crate::flags::Flags;
 use crate::flight::Flight;
+use crate::pacing::Pacing;
 use crate::path::Path;
 use crate::prr::Prr;
 use crate::rack::Rack;
@@ -145,6 +147,7 @@ pub(crate) struct Cold {
     /// When a partial segment that is held back by cork goes out; meaningful with Flags::CORKED.
     pub(crate) cork_at: Instant,
     pub(crate) controller: Controller,
+    pub(crate) pacing: Option<Box<Pacing>>,
     pub(crate) settings: Settings,
     pub(crate) autotune: Autotune,
 
@@ -209,6 +212,8 @@ pub(crate) struct Cold {
     pub(crate) peer_mss: u16,
     pub(crate) announced_mss: u16,
     pub(crate) counters: Counters,
+    /// Of connections that were opened so.
+    pub(crate) fast_open: Option<Box<FastOpen>>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
@@ -225,6 +230,7 @@ pub(crate) struct Counters {
     pub(crate) ce_received: u32,
     pub(crate) ece_received: u32,
     pub(crate) ecn_reductions: u32,
+    pub(crate) bytes_retransmitted: u64,
 }
 
 const _: () = assert!(core::mem::offset_of!(Connection, cold) <= 208);
@@ -278,6 +284,8 @@ impl Connection {
         flags.assign(Flags::TIMESTAMPS, config.timestamps);
         flags.assign(Flags::SACK, config.sack);
         flags.assign(Flags::NO_DELAY, config.no_delay);
+        let paced = config.pacing || config.congestion == Algorithm::Bbr;
+        flags.assign(Flags::PACED, paced || config.max_pacing_rate.is_some());
         let settings = Settings::new(config);
         let announced_mss = config.mss.max(MIN_MSS);
         let min_rto_us = micros(config.min_rto).max(1);
@@ -324,7 +332,7 @@ impl Connection {
             rtt_end: NO_OFFSET,
             rtt_started: now,
             last_received: now,
-            cold: Cold::new(now, config, settings, announced_mss),
+            cold: Cold::new(now, config, settings, announced_mss, iss.0),
         }
     }
 
@@ -418,6 +426,7 @@ impl Connection {
                 .or(Flags::ACKS_OWED)
                 .or(Flags::RETRANSMIT_NOW)
                 .or(Flags::CORKED)
+                .or(Flags::PACED)
                 .or(Flags::FIN_WAIT_2_DUE),
         );
         self.retransmit_at = Instant::NEVER;
@@ -439,10 +448,21 @@ impl Connection {
 }
 
 impl Cold {
-    fn new(now: Instant, config: &Config, settings: Settings, announced_mss: u16) -> Self {
+    fn new(
+        now: Instant,
+        config: &Config,
+        settings: Settings,
+        announced_mss: u16,
+        seed: u32,
+    ) -> Self {
         Self {
             cork_at: Instant::NEVER,
-            controller: Controller::new(config.congestion),
+            pacing: Pacing::new(
+                config.pacing,
+                config.congestion == Algorithm::Bbr,
+                config.max_pacing_rate,
+            ),
+            controller: Controller::new(config.congestion, now, seed),
             settings,
             autotune: Autotune::default(),
             out_of_order: RangeList::new(),
@@ -478,6 +498,7 @@ impl Cold {
             peer_mss: config.default_peer_mss,
             announced_mss,
             counters: Counters::default(),
+            fast_open: None,
         }
     }
 }

@@ -58,8 +58,8 @@ impl Flags {
     pub(crate) const TIMESTAMPS: Self = Self(1 << 32);
     /// SACK is in use (while SYN-SENT: offered).
     pub(crate) const SACK: Self = Self(1 << 33);
-    /// Nagle's algorithm is off.
-    pub(crate) const NO_DELAY: Self = Self(1 << 34);
+    /// Data is paced, or the controller wants to know of every ACK ([`crate::pacing`]).
+    pub(crate) const PACED: Self = Self(1 << 18);
     /// The application holds partial segments back.
     pub(crate) const CORK: Self = Self(1 << 19);
     /// The application said that more data comes at once.
@@ -92,6 +92,9 @@ impl Flags {
     /// There may be lost data that was not sent again.
     pub(crate) const LOST_LEFT: Self = Self(1 << 30);
 
+    /// Nagle's algorithm is off.
+    pub(crate) const NO_DELAY: Self = Self(1 << 34);
+
     /// Something of poll_transmit's rare kinds is due.
     pub(crate) const RARE_DUE: Self = Self::SYN_DUE
         .or(Self::PROBE_DUE)
@@ -117,6 +120,7 @@ impl Flags {
         .or(Self::LOST_LEFT)
         .or(Self::SACK_DUE)
         .or(Self::CWR_DUE)
+        .or(Self::PACED)
         .or(Self::LOSSY);
     /// Header prediction is off: not ESTABLISHED, or something is amiss.
     pub(crate) const UNPREDICTED: Self = Self::LOSSY

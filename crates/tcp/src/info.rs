@@ -3,7 +3,11 @@
 use sidecore_wire::SeqNumber;
 
 use crate::Connection;
+use crate::config::Algorithm;
 use crate::flags::Flags;
+use crate::flight::Sent;
+use crate::range_pool::RangePool;
+use crate::recovery::Phase;
 use crate::types::{Info, State};
 
 impl Connection {
@@ -73,6 +77,7 @@ impl Connection {
     }
 
     /// Everything that is worth showing.
+    // tidy: long function because it lists every field
     pub fn info(&self) -> Info {
         let counters = &self.cold.counters;
         Info {
@@ -119,6 +124,44 @@ impl Connection {
             unanswered_attempts: self.cold.attempts,
             soft_error: self.cold.soft_error,
             last_received: self.last_received,
+            last_sent: self.run_at,
+            congestion: match self.algorithm() {
+                Algorithm::NewReno => "reno",
+                Algorithm::Cubic => "cubic",
+                Algorithm::Dctcp => "dctcp",
+                Algorithm::Bbr => "bbr",
+            },
+            recovering: self.phase != Phase::Open,
+            timed_out: self.phase == Phase::Loss,
+            keepalive_probes: self.cold.keepalive_probes,
+            delayed_ack_us: u32::from(self.delayed_ack_ms) * 1_000,
+            announced_mss: self.cold.announced_mss,
+            unacked: self.outstanding(),
+            sacked: self.cold.sacked_bytes,
+            lost: self
+                .outstanding()
+                .saturating_sub(self.cold.sacked_bytes)
+                .saturating_sub(self.in_flight()),
+            resent: 0,
+            bytes_retransmitted: counters.bytes_retransmitted,
+            syn_data: self.syn_data_acked(),
+            receiver_rtt_us: self.cold.autotune.round_trip_us,
+            window_hint: self.cold.autotune.hint,
         }
+    }
+
+    /// As [`Connection::info`], and what the list of transmit times says of what is lost and sent again.
+    pub fn full_info(&self, ranges: &RangePool) -> Info {
+        let mut info = self.info();
+        if self.rack_is_on() {
+            let bytes = |which: fn(Sent) -> bool| {
+                let flight = self.cold.flight.iter(ranges);
+                let chosen = flight.filter(|(_, sent)| which(*sent));
+                chosen.map(|(range, _)| range.len() as u32).sum()
+            };
+            info.lost = bytes(Sent::is_lost);
+            info.resent = bytes(|sent| sent.is_resent() && !sent.is_lost());
+        }
+        info
     }
 }

@@ -48,14 +48,16 @@
 //!
 //! RFC 9293, with RFC 5961 (blind attacks), 7323 (window scale, timestamps, PAWS), 2018 and 2883 (SACK), 8985 (RACK-TLP),
 //! 6675 (SACK by count), 6582 (NewReno), 9937 (PRR), 3042 (limited transmit), 6298 (RTO), 3522, 3708, 4015 and 5682
-//! (spurious retransmissions), 5681, 6928, 3465, 9406 and 9438 (congestion control), 3168 (ECN), 8257 (DCTCP), 5482 (user timeout), 6191 (TIME-WAIT), 5927 (ICMP).
+//! (spurious retransmissions), 5681, 6928, 3465, 9406 and 9438 (congestion control), draft-ietf-ccwg-bbr, 3168 (ECN), 8257 (DCTCP), 5482 (user timeout),
+//! 6191 (TIME-WAIT), 5927 (ICMP), 7413 (Fast Open).
 //!
-//! It does not: urgent data as such (RFC 6093: it is data), data on a SYN, pacing. `docs/loss-recovery.md` says more about loss.
+//! It does not: urgent data as such (RFC 6093: it is data), data on a SYN without Fast Open. `docs/loss-recovery.md` says more about loss.
 //!
 //! # What is where
 //!
 //! Opening and fields in `connection`, segments in `receive`, segments out `transmit`, `timers`,
-//! `recovery`, `scoreboard`, `rack`, `tlp`, `edges`, `flight`, `prr` and `undo` (loss), `congestion`, `ecn`, `window` (what we advertise), `sack` (what we report), `rtt`.
+//! `recovery`, `scoreboard`, `rack`, `tlp`, `edges`, `flight`, `prr` and `undo` (loss), `congestion`, `ecn`, `model` and `pacing` (how fast), `window` (what we
+//! advertise), `sack` (what we report), `rtt`.
 //!
 //! Nothing here allocates after set-up, blocks, or panics on what a peer sends.
 
@@ -68,13 +70,16 @@ mod congestion;
 mod connection;
 mod ecn;
 mod edges;
+mod fast_open;
 mod flags;
 mod flight;
 mod icmp;
 mod info;
 mod invariants;
 mod isn;
+mod model;
 mod options;
+mod pacing;
 mod path;
 mod prr;
 mod rack;
@@ -96,7 +101,9 @@ mod window;
 
 pub use challenge::ChallengeLimit;
 pub use config::{Algorithm, Config, Ecn, Keepalive, LossDetection};
+pub use congestion::BbrState;
 pub use connection::Connection;
+pub use fast_open::FastOpenResult;
 pub use isn::{initial_sequence_number, timestamp_offset};
 pub use path::MtuProbing;
 pub use range_pool::{MAX_RANGES_PER_LIST, RangePool};
@@ -104,6 +111,6 @@ pub use reset::reset_for;
 pub use snapshot::{ConnectionSnapshot, RestoreError};
 pub use time::Instant;
 pub use types::{
-    CloseReason, DropReason, IcmpKind, Info, Outcome, RxRange, State, TimeoutOutcome, TxLimits,
-    TxSegment,
+    BbrInfo, CloseReason, DropReason, IcmpKind, Info, Outcome, RxRange, State, TimeoutOutcome,
+    TxLimits, TxSegment,
 };

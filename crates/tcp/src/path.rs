@@ -148,7 +148,7 @@ impl Connection {
     }
 
     /// Distance of an offset that is known modulo 2^32 from SND.UNA.
-    fn from_una(&self, at: u32) -> i32 {
+    fn beyond_una(&self, at: u32) -> i32 {
         at.wrapping_sub(self.snd_una as u32) as i32
     }
 
@@ -162,7 +162,7 @@ impl Connection {
             mtu
         };
         let size = mtu.saturating_sub(HEADERS).max(MIN_MSS);
-        if self.cold.path.step == Step::Out && self.from_una(self.cold.path.at) <= 0 {
+        if self.cold.path.step == Step::Out && self.beyond_una(self.cold.path.at) <= 0 {
             self.path_settle(now);
         }
         if self.cold.path.step == Step::Out && quoted as u32 == self.cold.path.at {
@@ -194,8 +194,8 @@ impl Connection {
             // It was, when that began.
             return true;
         }
-        let chosen = self.from_una(self.cold.path.at);
-        let small = self.from_una(self.snd_sml);
+        let chosen = self.beyond_una(self.cold.path.at);
+        let small = self.beyond_una(self.snd_sml);
         // Nothing lies before the connection's first byte.
         let acked = u64::from(chosen.max(small).unsigned_abs()).min(self.snd_una);
         chosen <= 0 && small <= 0 && acked >= u64::from(self.mss)
@@ -245,7 +245,7 @@ impl Connection {
                 let size = path.size;
                 let quoted = path.at;
                 path.rest(una);
-                if self.from_una(quoted) >= 0 && size < self.cold.path.low {
+                if self.beyond_una(quoted) >= 0 && size < self.cold.path.low {
                     // Nothing was acknowledged that ICMP said was too large.
                     self.path_shrink(now, size);
                     self.cold.path.high = size;
@@ -383,7 +383,7 @@ impl Connection {
     /// Where the probe that is out ends, as a distance from SND.UNA.
     fn probe_end(&self) -> i32 {
         let len = self.cold.path.size - self.usual_options();
-        self.from_una(self.cold.path.at.wrapping_add(u32::from(len)))
+        self.beyond_una(self.cold.path.at.wrapping_add(u32::from(len)))
     }
 
     /// Sees whether the probe was acknowledged: then it is the size to use. And a claim is forgotten if what it quotes was.
@@ -401,9 +401,9 @@ impl Connection {
                 self.set_effective_mss();
                 self.path_rest_if_found(now);
             }
-            Step::Claimed if self.from_una(self.cold.path.at) < 0 => self.cold.path.rest(una),
+            Step::Claimed if self.beyond_una(self.cold.path.at) < 0 => self.cold.path.rest(una),
             // What lies far back is not to be taken for what lies ahead.
-            Step::Rest if self.from_una(self.cold.path.at) < -(1 << 30) => {
+            Step::Rest if self.beyond_una(self.cold.path.at) < -(1 << 30) => {
                 self.cold.path.rest(una - (1 << 29));
             }
             _ => {}
@@ -427,7 +427,7 @@ impl Connection {
             return false;
         }
         let una = self.snd_una;
-        let first = self.from_una(self.cold.path.at) == 0;
+        let first = self.beyond_una(self.cold.path.at) == 0;
         let end = una + self.probe_end().max(0) as u64;
         let sacked = self.cold.sacked.first(ranges);
         let alone = first && sacked.is_none_or(|sacked| sacked.start == end);

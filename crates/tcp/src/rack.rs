@@ -18,6 +18,8 @@
 use serde::{Deserialize, Serialize};
 
 use crate::Connection;
+use crate::congestion::Lost;
+use crate::connection::Cold;
 use crate::flags::Flags;
 use crate::flight::{Sent, Tick};
 use crate::range_pool::{Range, RangePool};
@@ -108,6 +110,8 @@ pub(crate) struct Delivery {
     pub(crate) rtt_us: u32,
     /// The timestamp that was echoed.
     pub(crate) echo: Option<u32>,
+    /// When that was sent which was sent last of all that is delivered.
+    pub(crate) newest: Option<Tick>,
 }
 
 impl Connection {
@@ -211,6 +215,12 @@ impl Connection {
         };
         let run = self.run();
         let mut take = |part: Range, sent: Sent| {
+            if delivery
+                .newest
+                .is_none_or(|newest| sent.at().since(newest) > 0)
+            {
+                delivery.newest = Some(sent.at());
+            }
             if sent.is_resent() {
                 delivery.resent |= delivery.advanced;
             } else {
@@ -315,7 +325,11 @@ impl Connection {
         let wait = rack.rtt_us.saturating_add(self.reordering_window()) as i32;
         let now_tick = Tick::at(now);
         let (mut marked, mut longest) = (false, 0);
-        self.cold.flight.update(ranges, |range, sent| {
+        let (window, sack) = (self.window, self.flags.any(Flags::SACK));
+        let Cold {
+            flight, controller, ..
+        } = &mut self.cold;
+        flight.update(ranges, |range, sent| {
             let order = newest.since(sent.at());
             let sent_before = order > 0 || (order == 0 && !is_after(range.end as u32, rack.end));
             if sent.is_lost() || !sent_before {
@@ -327,6 +341,7 @@ impl Connection {
                 return sent;
             }
             marked = true;
+            controller.on_lost(&window, &Lost::range(now, range, sent.at(), sack));
             sent.lost()
         });
         if longest > 0 {
@@ -346,12 +361,16 @@ impl Connection {
         let rtt = self.cold.rack.rtt_us.max(self.rtt.srtt_us());
         let wait = rtt.saturating_add(self.reordering_window()) as i32;
         let now_tick = Tick::at(now);
-        self.cold.flight.update(ranges, |_, sent| {
-            if now_tick.since(sent.at()) >= wait {
-                sent.lost()
-            } else {
-                sent
+        let (window, sack) = (self.window, self.flags.any(Flags::SACK));
+        let Cold {
+            flight, controller, ..
+        } = &mut self.cold;
+        flight.update(ranges, |range, sent| {
+            if sent.is_lost() || now_tick.since(sent.at()) < wait {
+                return sent;
             }
+            controller.on_lost(&window, &Lost::range(now, range, sent.at(), sack));
+            sent.lost()
         });
         let first = self.cold.flight.iter(ranges).next();
         if let Some((range, sent)) = first
@@ -359,6 +378,8 @@ impl Connection {
         {
             let end = range.end.min(range.start + u64::from(self.mss));
             let segment = Range::new(range.start, end);
+            let lost = Lost::range(now, segment, sent.at(), sack);
+            self.cold.controller.on_lost(&window, &lost);
             return self
                 .cold
                 .flight

@@ -87,7 +87,11 @@ impl Connection {
         }
         let counted = i64::from(self.cold.reno_sacked) - i64::from(reno_sacked);
         let delivered = (ack.delivery.bytes as i64 + counted).max(0) as u32;
-        self.reduce_rate(delivered, ack.acked > 0 && !marked);
+        if self.cold.controller.is_model() {
+            self.model_on_ack(ack, delivered);
+        } else {
+            self.reduce_rate(delivered, ack.acked > 0 && !marked);
+        }
         self.resume_rack(ack.now);
         self.rearm_after_ack(ack.now, ack.acked);
     }
@@ -117,6 +121,7 @@ impl Connection {
         }
         let before = self.cold.lost_edge.max(self.snd_una);
         self.update_lost_edge(ranges);
+        self.model_on_lost_edge(now, before);
         self.cold.lost_edge > before
     }
 
@@ -218,9 +223,11 @@ impl Connection {
     /// configured burst for the last term; RFC 9937 ends at ssthresh.
     fn exit_recovery(&mut self, now: Instant) {
         self.cold.controller.on_recovery_exit(&mut self.window, now);
-        let mss = u32::from(self.mss);
-        let calm = self.outstanding().max(mss).saturating_add(self.burst());
-        self.window.cwnd = self.window.ssthresh.min(calm).max(mss);
+        if !self.cold.controller.is_model() {
+            let mss = u32::from(self.mss);
+            let calm = self.outstanding().max(mss).saturating_add(self.burst());
+            self.window.cwnd = self.window.ssthresh.min(calm).max(mss);
+        }
         self.undo_wait();
         self.reopen();
     }
@@ -271,7 +278,9 @@ impl Connection {
         }
         self.assign_flags();
         self.update_pipe(ranges);
-        self.reduce_rate(0, false);
+        if !self.cold.controller.is_model() {
+            self.reduce_rate(0, false);
+        }
     }
 
     /// The retransmission timer fired: everything that is not selectively acknowledged is deemed lost (RFC 6298 section 5, RFC 5681
@@ -313,6 +322,10 @@ impl Connection {
         }
         self.rtt_cancel();
         self.update_pipe(ranges);
+        if self.cold.controller.is_model() {
+            // "C.cwnd = C.inflight + 1"
+            self.window.cwnd = self.cold.pipe.saturating_add(mss);
+        }
     }
 
     /// What is out was too large for the path.

@@ -108,6 +108,9 @@ impl Connection {
                 out_of_order: RangeList::new(),
                 sacked: RangeList::new(),
                 flight: Flight::new(),
+                fast_open: self.cold.fast_open.clone(),
+                controller: self.cold.controller.clone(),
+                pacing: self.cold.pacing.clone(),
                 ..self.cold
             },
             ..*self
@@ -149,6 +152,9 @@ impl Connection {
         }
         use crate::congestion::CongestionControl;
         self.cold.controller.change_clock(from, to);
+        if let Some(pacing) = &mut self.cold.pacing {
+            pacing.change_clock(from, to);
+        }
         let jump = (to.as_millis() as u32).wrapping_sub(from.as_millis() as u32);
         self.ts_offset = self.ts_offset.wrapping_sub(jump);
     }

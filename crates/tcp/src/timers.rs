@@ -18,10 +18,21 @@ impl Connection {
     #[inline]
     pub fn next_timeout(&self) -> Option<Instant> {
         let mut next = self.retransmit_at.min(self.ack_at).min(self.idle_at);
-        if self.flags.any(Flags::CORKED) {
-            next = next.min(self.cold.cork_at);
+        if self.flags.any(Flags::CORKED.or(Flags::PACED)) {
+            next = next.min(self.next_rare_timeout());
         }
         (next != Instant::NEVER).then_some(next)
+    }
+
+    #[cold]
+    fn next_rare_timeout(&self) -> Instant {
+        let corked = self.flags.any(Flags::CORKED);
+        let cork_at = if corked {
+            self.cold.cork_at
+        } else {
+            Instant::NEVER
+        };
+        cork_at.min(self.pacing_due())
     }
 
     /// Time has passed: whatever is due by `now` happens. Call [`Connection::poll_transmit`] after it.
@@ -34,6 +45,9 @@ impl Connection {
         if self.flags.any(Flags::CORKED) && self.cold.cork_at <= now {
             self.flags.clear(Flags::CORKED);
             self.flags.set(Flags::FLUSH);
+        }
+        if self.flags.any(Flags::PACED) {
+            self.pacing_timeout(now);
         }
         if self.retransmit_at <= now {
             closed = self.retransmit_timeout(now, ranges);
@@ -70,6 +84,7 @@ impl Connection {
         self.cold.counters.timeouts = self.cold.counters.timeouts.wrapping_add(1);
         self.cold.counters.retransmissions = self.cold.counters.retransmissions.wrapping_add(1);
         self.back_off();
+        self.fast_open_gives_up();
         self.retransmit_at = Instant::NEVER;
         self.flags.set(Flags::SYN_DUE);
         None

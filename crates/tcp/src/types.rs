@@ -135,6 +135,25 @@ pub struct TimeoutOutcome {
     pub closed: Option<CloseReason>,
 }
 
+/// What BBR knows of the path (as Linux's INET_DIAG_BBRINFO).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct BbrInfo {
+    /// Where in its state machine it is.
+    pub state: crate::BbrState,
+    /// BBR.max_bw, in bytes a second.
+    pub bandwidth: u64,
+    /// BBR.min_rtt, in microseconds; 0: not known.
+    pub min_rtt_us: u32,
+    /// BBR.pacing_gain, in hundredths.
+    pub pacing_gain: u32,
+    /// BBR.cwnd_gain, in hundredths.
+    pub cwnd_gain: u32,
+    /// How often ProbeRTT was entered.
+    pub probe_rtts: u32,
+    /// What is in flight does not fill the window for want of data.
+    pub app_limited: bool,
+}
+
 /// What the way out can carry.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct TxLimits {
@@ -262,4 +281,34 @@ pub struct Info {
     pub soft_error: bool,
     /// When a segment came in last.
     pub last_received: Instant,
+    /// When data was last sent for the first time, or up to a sixty-fourth of a round trip before that.
+    pub last_sent: Instant,
+    /// The congestion controller's name, as Linux has it.
+    pub congestion: &'static str,
+    /// Fast recovery, or recovery from a timeout.
+    pub recovering: bool,
+    /// Of the two, the latter.
+    pub timed_out: bool,
+    /// Keepalive probes in a row.
+    pub keepalive_probes: u8,
+    /// How long an ACK may be delayed, in microseconds.
+    pub delayed_ack_us: u32,
+    /// The MSS that we announced.
+    pub announced_mss: u16,
+    /// Bytes sent and not acknowledged.
+    pub unacked: u32,
+    /// Of these, bytes selectively acknowledged.
+    pub sacked: u32,
+    /// Of these, bytes deemed lost and not sent again; only the estimate of the bytes in flight says so where loss is not found by time.
+    pub lost: u32,
+    /// Of these, bytes sent again and in flight; 0 where loss is not found by time.
+    pub resent: u32,
+    /// Bytes sent again, in all.
+    pub bytes_retransmitted: u64,
+    /// Data with the SYN was acknowledged (RFC 7413).
+    pub syn_data: bool,
+    /// The round-trip time as the receiver sees it, in microseconds; 0: not known.
+    pub receiver_rtt_us: u32,
+    /// What the receive window is tuned to, in bytes.
+    pub window_hint: u32,
 }

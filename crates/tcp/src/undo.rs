@@ -167,6 +167,9 @@ impl Connection {
             self.rto_us = self.rtt.rto_us().max(self.min_rto_us).min(self.max_rto_us);
             self.flags.clear(Flags::BACKED_OFF);
         }
+        if self.cold.controller.is_model() {
+            return;
+        }
         let calm = self.outstanding().saturating_add(self.burst());
         self.window.ssthresh = self.window.ssthresh.max(undo.ssthresh);
         self.window.cwnd = self.window.cwnd.max(undo.cwnd.min(calm));

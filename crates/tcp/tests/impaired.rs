@@ -220,6 +220,17 @@ fn hystart_leaves_slow_start_before_the_queue_overflows() {
     assert!(info.ssthresh < 1_000_000, "{info:?}");
 }
 
+#[test]
+fn where_no_range_is_left_for_a_probe_the_retransmission_timer_comes() {
+    // Ten segments in three runs, and room for two ranges; all but the first are lost, once.
+    let mut pair = sender(10 * 1448, Config::default());
+    pair.ends[0].ranges = sidecore_tcp::RangePool::new(0);
+    lose(&mut pair, 5..10);
+    pair.run(10_000);
+    assert!(pair.ends[0].connection.info().timeouts > 0);
+    pair.assert_delivered();
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 
@@ -246,7 +257,8 @@ proptest! {
             timestamps: bits & 1 != 0,
             sack: bits & 14 != 0,
             loss_detection: if bits & 16 == 0 { LossDetection::Rack } else { LossDetection::DupThresh },
-            congestion: if bits & 32 == 0 { Algorithm::Cubic } else { Algorithm::NewReno },
+            congestion: [Algorithm::Cubic, Algorithm::NewReno, Algorithm::Bbr][usize::from(bits >> 5) % 3],
+            pacing: bits & 8 != 0,
             user_timeout: Some(Duration::from_secs(100_000)),
             ..Config::default()
         };

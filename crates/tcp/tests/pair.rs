@@ -188,11 +188,12 @@ fn random_pair(seed: u64) {
         } else {
             200 + rng.below(1260) as u16
         },
-        congestion: if rng.chance(500) {
-            sidecore_tcp::Algorithm::NewReno
-        } else {
-            sidecore_tcp::Algorithm::Cubic
+        congestion: match rng.below(3) {
+            0 => sidecore_tcp::Algorithm::NewReno,
+            1 => sidecore_tcp::Algorithm::Bbr,
+            _ => sidecore_tcp::Algorithm::Cubic,
         },
+        pacing: rng.chance(200),
         sack: rng.chance(700),
         timestamps: rng.chance(700),
         no_delay: rng.chance(500),

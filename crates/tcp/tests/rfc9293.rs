@@ -32,8 +32,13 @@ fn must_5_options_are_received_in_any_segment() {
     let before = t.connection.info();
     let odd = data(0, 10).mss(Some(99)).scale(9).sack_permitted();
     assert_eq!(t.recv(odd.timestamps(5, 6)).accept.unwrap().len, 10);
-    t.recv(fin(10).mss(Some(99)).scale(9));
-    t.sends([ack(11)]);
+    // Out of order, too.
+    let ahead = data(20, 5).mss(Some(99)).sack_permitted();
+    assert_eq!(t.recv(ahead).accept.unwrap().len, 5);
+    t.sends([ack(10)]);
+    t.recv(data(10, 10).mss(Some(99)));
+    t.recv(fin(25).mss(Some(99)).scale(9));
+    t.sends([ack(26)]);
     assert_eq!(t.state(), State::CloseWait);
     let info = t.connection.info();
     assert_eq!(info.effective_mss, before.effective_mss);
@@ -342,4 +347,92 @@ fn flags_that_are_not_defined_change_nothing() {
         t.connection.next_sequence_number(),
         SeqNumber(ISS.0.wrapping_add(1))
     );
+}
+
+#[test]
+fn rfc_7323_3_2_a_reset_carries_timestamps() {
+    let config = Config {
+        timestamps: true,
+        ..plain()
+    };
+    let mut t = Script::established_with(&config, syn().timestamps(7, 0));
+    t.connection.abort(t.now);
+    let now = t.now.as_millis() as u32;
+    t.sends([rst_ack(0, 0).timestamps(now, 7)]);
+    let mut t = Script::established();
+    t.connection.abort(t.now);
+    let segment = t.connection.poll_transmit(t.now, &t.tx, &mut t.ranges);
+    assert_eq!(segment.unwrap().header.options.timestamps, None);
+}
+
+#[test]
+fn what_is_dropped_for_its_ack_leaves_no_timestamp_behind() {
+    let config = Config {
+        timestamps: true,
+        ..plain()
+    };
+    let mut t = Script::established_with(&config, syn().timestamps(7, 0));
+    let before = t.connection.info().last_received;
+    t.pass(secs(1));
+    // Blind, but with a good guess of the sequence number.
+    for forged in [
+        data(0, 10).ack(5000).timestamps(1 << 30, 0),
+        data(0, 10).flags(TcpFlags::EMPTY).timestamps(1 << 30, 0),
+    ] {
+        assert!(t.recv(forged).accept.is_none());
+    }
+    assert_eq!(t.connection.info().last_received, before);
+    // What the peer sends is still fresh.
+    let outcome = t.recv(data(0, 10).ack(0).timestamps(8, 0));
+    assert_eq!(outcome.accept.unwrap().len, 10);
+}
+
+#[test]
+fn a_fin_from_nowhere_does_not_prolong_time_wait() {
+    let mut t = Script::established();
+    t.connection.shutdown_send();
+    t.poll_any();
+    t.recv(fin(0).ack(1));
+    t.poll_any();
+    t.pass(secs(50));
+    for seq in [1 << 30, -(1 << 30), 20_000] {
+        t.recv(fin(seq).ack(1));
+        t.poll_any();
+    }
+    assert_eq!(t.fire(), secs(10));
+    assert_eq!(t.state(), State::Closed);
+}
+
+#[test]
+fn must_18_what_a_probe_has_sent_again_is_not_timed() {
+    // Karn's algorithm, where no recovery begins: the ACK may be of either transmission.
+    let config = Config {
+        sack: true,
+        ..plain()
+    };
+    let mut t = Script::established_over(&config, syn().sack_permitted(), ms(10));
+    let before = t.connection.info().srtt_us;
+    t.tx.max_segments_bytes = 4000;
+    t.write(2000);
+    t.sends([data(0, 2000)]);
+    t.fire();
+    t.sends([data(1000, 1000)]);
+    t.pass(ms(150));
+    t.recv(ack(2000));
+    assert_eq!(t.connection.info().srtt_us, before);
+}
+
+#[test]
+fn must_39_a_window_does_not_open_by_a_little() {
+    let mut t = Script::established();
+    let full = BUFFER as i64;
+    t.recv(data(0, BUFFER as u32));
+    t.sends([ack(full).window(0)]);
+    // Less than a segment became free: not even an ACK that goes out anyway tells of it.
+    t.connection.set_receive_limit(BUFFER + 999);
+    t.sends([]);
+    t.recv(data(full, 1));
+    t.sends([ack(full).window(0)]);
+    t.connection.set_receive_limit(BUFFER + 1000);
+    t.sends([ack(full).window(1000)]);
 }

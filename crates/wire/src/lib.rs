@@ -72,6 +72,7 @@ pub use mld::MldQuery;
 pub use ndp::{NdpMessage, RouterAdvertisement};
 pub use seq::SeqNumber;
 pub use tcp::{
-    SackBlock, SackBlocks, TcpFlags, TcpHeader, TcpOptions, Timestamps, UnscaledWindow, WindowScale,
+    FastOpenCookie, SackBlock, SackBlocks, TcpFlags, TcpHeader, TcpOptions, Timestamps,
+    UnscaledWindow, WindowScale,
 };
 pub use udp::UdpHeader;

@@ -10,7 +10,7 @@ mod window;
 use core::net::{Ipv4Addr, Ipv6Addr};
 
 pub use flags::TcpFlags;
-pub use options::{MAX_SACK_BLOCKS, SackBlock, SackBlocks, TcpOptions, Timestamps};
+pub use options::{FastOpenCookie, MAX_SACK_BLOCKS, SackBlock, SackBlocks, TcpOptions, Timestamps};
 pub use window::{UnscaledWindow, WindowScale};
 
 use crate::{ParseError, SeqNumber, checksum, ipv4::PROTOCOL_TCP};

@@ -2,8 +2,8 @@
 
 use toml::{Table, Value};
 
-use super::Finding;
 use super::source::package;
+use crate::Finding;
 
 /// What our crates are called for cargo: this and the folder's name.
 const PREFIX: &str = "sidecore-";

@@ -3,8 +3,8 @@
 
 use proc_macro2::{Delimiter, TokenTree};
 
-use super::Finding;
 use super::source::{SourceFile, as_group, for_each_token, inside, is_ident, is_punct, line_of};
+use crate::Finding;
 
 /// Words that say "mend this", and nothing else. In two halves, as this file is checked too.
 const MARKS: [&str; 2] = [concat!("FIX", "ME"), concat!("X", "XX")];

@@ -2,10 +2,10 @@
 
 use proc_macro2::{Delimiter, TokenTree};
 
-use super::Finding;
 use super::source::{
     SourceFile, as_group, for_each_token, is_ident, is_punct, last_line_of, line_of,
 };
+use crate::Finding;
 
 /// Lines of a file without its tests.
 const FILE_LINES: usize = 600;

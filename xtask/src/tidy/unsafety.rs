@@ -2,8 +2,8 @@
 
 use proc_macro2::{Delimiter, TokenTree};
 
-use super::Finding;
 use super::source::{SourceFile, as_group, for_each_token, inside, is_ident, is_punct, line_of};
+use crate::Finding;
 
 /// The crates whose business it is to be unsafe inside and safe outside.
 const UNSAFE_CRATES: [&str; 4] = ["sys", "shm", "capi", "preload"];

@@ -59,6 +59,19 @@ impl TcpStream {
         Ok(())
     }
 
+    /// Connects, and sends `data`: with the SYN, if the engine knows that server from before (TCP Fast Open, RFC 7413). For requests that
+    /// may be delivered twice; `data` must not be empty.
+    pub async fn connect_with(
+        sockets: &Sockets,
+        peer: SocketAddr,
+        data: &[u8],
+    ) -> io::Result<Self> {
+        let (held, taken) = Held::connect_with(sockets, peer, data).await?;
+        let stream = Self { held };
+        stream.write_all(&data[taken..]).await?;
+        Ok(stream)
+    }
+
     /// As [`Self::read`], for implementations of futures.
     pub fn poll_read(&self, cx: &mut Context<'_>, mut out: &mut [u8]) -> Poll<io::Result<usize>> {
         let (group, socket) = (self.held.group(), self.held.socket());
@@ -103,6 +116,11 @@ impl TcpStream {
     pub fn set_option(&self, option: Opt, value: u64) {
         let socket = self.held.socket();
         socket.set_option(self.held.group(), option, value);
+    }
+
+    /// What the engine knows of the connection, as Linux would tell it (TCP_INFO).
+    pub async fn info(&self) -> io::Result<sidecore_abi::TcpInfo> {
+        self.held.info().await
     }
 
     /// What an option is set to, or what is in force where none is. Not for addresses.

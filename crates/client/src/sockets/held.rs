@@ -1,14 +1,14 @@
 //! Sockets as their users hold them, and what takes more than one command: futures that the blocking sockets run to their end.
 
 use std::future::poll_fn;
-use std::io;
+use std::io::{self, IoSlice};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 use sidecore_abi::command::{Opt, flags};
-use sidecore_abi::{Command, Event, Operation};
+use sidecore_abi::{Command, Event, Operation, TcpInfo};
 
 use super::group::{Group, lock};
 use super::socket::{Kind, Phase, Socket};
@@ -181,6 +181,25 @@ impl Held {
         Ok(held)
     }
 
+    /// As [`Self::connect`], with bytes that go with the SYN if they can; how many of them were taken.
+    pub(crate) async fn connect_with(
+        sockets: &Sockets,
+        peer: SocketAddr,
+        data: &[u8],
+    ) -> io::Result<(Self, usize)> {
+        let held = Self::create(sockets, Kind::Stream).await?;
+        let (group, socket) = (held.group(), held.socket());
+        post(group, || socket.connect_fast(group, peer)).await?;
+        let slices = [IoSlice::new(data)];
+        let taken = poll_fn(|cx| socket.poll_write(group, cx, &slices)).await?;
+        if data.is_empty() {
+            // Nothing would ever go with the SYN, which waits for it.
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
+        poll_fn(|cx| socket.poll_connected(group, cx)).await?;
+        Ok((held, taken))
+    }
+
     /// Waits for a connection on a listener.
     pub(crate) fn poll_accept(
         &self,
@@ -201,6 +220,28 @@ impl Held {
             command
         });
         answer.await.map(|_| ())
+    }
+
+    /// What the engine knows of the connection. If this is dropped before it is done, a block of send memory is lost to the group: the
+    /// engine may yet write to it.
+    pub(crate) async fn info(&self) -> io::Result<TcpInfo> {
+        let (memory, handle) = (&self.group().memory, self.socket().dti.handle());
+        let place = poll_fn(|cx| match memory.take_for_answer(cx.waker()) {
+            Some(place) => Poll::Ready(place),
+            None => Poll::Pending,
+        });
+        let (block, extent) = place.await;
+        let answer = self.ask(|cookie| {
+            let mut command = Command::new(Operation::GetOption, handle, cookie);
+            command.body[0] = Opt::Info as u64;
+            [command.body[1], command.body[2]] = extent.to_words();
+            command
+        });
+        let answer = answer.await;
+        let mut bytes = [0; TcpInfo::LEN];
+        memory.read_answer(block, &mut bytes);
+        let written = answer?.body[0].min(TcpInfo::LEN as u64) as usize;
+        Ok(TcpInfo::from_bytes(&bytes[..written]))
     }
 
     /// What an option is set to.

@@ -76,6 +76,29 @@ impl SendPool {
         blocks.waiting.take_into(wake);
     }
 
+    /// A block for an answer of the engine.
+    pub(crate) fn take_for_answer(&self, waker: &Waker) -> Option<(u32, Extent)> {
+        let block = self.take(waker)?;
+        let place = u64::from(block) * u64::from(BLOCK);
+        match self.region.extent(place, BLOCK) {
+            Ok(extent) => Some((block, extent)),
+            Err(_) => {
+                self.give(block, &mut Vec::new());
+                None
+            }
+        }
+    }
+
+    /// Reads such an answer, and gives the block back.
+    pub(crate) fn read_answer(&self, block: u32, out: &mut [u8]) {
+        let place = u64::from(block) * u64::from(BLOCK);
+        // The place is the block's, and so in the region.
+        let _ = self.region.read(place, out);
+        let mut wake = Vec::new();
+        self.give(block, &mut wake);
+        super::wakers::wake_all(&mut wake);
+    }
+
     /// Blocks that are in use.
     pub(crate) fn used(&self) -> u32 {
         let blocks = self.blocks.lock().unwrap_or_else(PoisonError::into_inner);

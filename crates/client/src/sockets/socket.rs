@@ -322,6 +322,15 @@ impl Socket {
         Ok(())
     }
 
+    /// Posts Connect with Fast Open; a write must follow.
+    pub(crate) fn connect_fast(&self, group: &Group, peer: SocketAddr) -> Result<(), PostError> {
+        let mut state = lock(&self.state);
+        lock(&group.lane).connect_fast(self.dti, peer, 0)?;
+        state.peer = Some(peer);
+        state.phase = Phase::Connecting;
+        Ok(())
+    }
+
     /// Whether the connection is there.
     pub(crate) fn poll_connected(
         &self,

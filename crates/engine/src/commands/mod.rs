@@ -2,6 +2,7 @@
 
 mod data;
 mod datagram;
+mod info;
 mod options;
 pub(crate) mod socket;
 

@@ -22,6 +22,9 @@ const SYN_RETRIES_MAX: u64 = 127;
 /// … for TCP_LINGER2.
 const FIN_WAIT_2_MAX: Duration = Duration::from_secs(120);
 
+/// Connections of one listener that may be open early.
+const FAST_OPEN_MAX: u64 = 1 << 16;
+
 /// … and for TCP_WINDOW_CLAMP at least.
 const WINDOW_CLAMP_MIN: u32 = 1152;
 
@@ -153,6 +156,7 @@ fn stack_option(dti: &mut Dti, option: Opt, value: u64, on: bool) -> Option<Sock
             0 => Algorithm::NewReno,
             1 => Algorithm::Cubic,
             2 => Algorithm::Dctcp,
+            3 => Algorithm::Bbr,
             _ => return None,
         }),
         Opt::Ecn => SocketOption::Ecn(match value {
@@ -170,6 +174,7 @@ fn seldom(option: Opt, value: u64) -> Option<SocketOption> {
     let micros = Duration::from_micros(value.min(u64::from(u32::MAX) * 1000));
     Some(match option {
         Opt::MaxSegment if MAX_SEGMENT.contains(&value) => SocketOption::MaxSegment(value as u16),
+        Opt::MaxPacingRate => SocketOption::MaxPacingRate((value != 0).then_some(value)),
         Opt::SynRetries if value <= SYN_RETRIES_MAX => {
             SocketOption::SynRetries((value != 0).then_some(value as u8))
         }
@@ -182,6 +187,7 @@ fn seldom(option: Opt, value: u64) -> Option<SocketOption> {
         Opt::TrafficClass => SocketOption::TrafficClass(u8::try_from(value).ok()?),
         Opt::HopLimit => SocketOption::HopLimit(NonZeroU8::new(u8::try_from(value).ok()?)),
         Opt::V6Only => SocketOption::V6Only(value != 0),
+        Opt::FastOpen => SocketOption::FastOpenQueue(value.min(FAST_OPEN_MAX) as u32),
         _ => return None,
     })
 }
@@ -199,6 +205,7 @@ fn controller(algorithm: Algorithm) -> u64 {
         Algorithm::NewReno => 0,
         Algorithm::Cubic => 1,
         Algorithm::Dctcp => 2,
+        Algorithm::Bbr => 3,
     }
 }
 
@@ -231,6 +238,7 @@ fn of_connection(tcp: &Connection, dti: &Dti, option: Opt) -> u64 {
         Opt::UserTimeout => micros(tcp.user_timeout()),
         Opt::Congestion => controller(tcp.algorithm()),
         Opt::Ecn => willing(tcp.ecn()),
+        Opt::MaxPacingRate => tcp.max_pacing_rate().unwrap_or(0),
         Opt::MaxSegment => tcp.effective_mss().into(),
         Opt::SynRetries => tcp.syn_retries().into(),
         Opt::FinWait2 => fin_wait_2(tcp.fin_wait_2_timeout()),
@@ -262,7 +270,12 @@ fn of_opening(cx: &Context<'_>, dti: &Dti, option: Opt) -> Option<u64> {
             limit.get().into()
         }),
         Opt::V6Only => opening.v6_only.into(),
+        Opt::FastOpen => opening.fast_open_queue.into(),
         Opt::DeferAccept => opening.defer_accept.map_or(0, micros),
+        Opt::MaxPacingRate if !connected => {
+            let set = opening.max_pacing_rate.into_iter();
+            set.chain(default.max_pacing_rate).min().unwrap_or(0)
+        }
         Opt::MaxSegment if !connected => opening.mss.unwrap_or(default.mss).into(),
         Opt::SynRetries if !connected => opening.syn_retries.unwrap_or(default.syn_retries).into(),
         Opt::FinWait2 if !connected => {
@@ -312,6 +325,9 @@ pub(super) fn get(cx: &mut Context<'_>, command: &Command) -> Done {
     let Some(dti) = cx.tables.dtis.get(slot) else {
         return Status::BadHandle.into();
     };
+    if option == Opt::Info {
+        return super::info::get(cx, command, slot);
+    }
     let addresses = dti.conn().and_then(|conn| cx.stack.addresses(conn));
     let address = match option {
         Opt::LocalAddress => match &dti.role {

@@ -288,7 +288,8 @@ pub(super) fn connect(cx: &mut Context<'_>, command: &Command) -> Done {
     if remote.port() == 0 {
         return Status::Invalid.into();
     }
-    let options = opening_options(dti);
+    let mut options = opening_options(dti);
+    options.fast_open = command.flags & flags::FAST_OPEN != 0;
     let opened = if cx.tables.stopping {
         Err(Status::Aborted)
     } else {

@@ -54,6 +54,8 @@ impl UsualHeader {
             sack_permitted: false,
             timestamps,
             sack,
+            // On SYNs only, which have an MSS.
+            fast_open: _,
         } = &header.options
         else {
             return None;

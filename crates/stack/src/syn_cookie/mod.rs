@@ -33,6 +33,13 @@ struct Opening {
     request: Request,
 }
 
+impl Opening {
+    /// Up to where there is receive buffer.
+    fn limit(&self) -> u64 {
+        self.options.receive_window.into()
+    }
+}
+
 impl Stack {
     /// Whether a SYN is answered with a cookie; `full` says whether its listener's SYN queue, or that of all, is full.
     pub(crate) fn wants_cookie(&self, full: bool) -> bool {
@@ -127,6 +134,18 @@ impl Stack {
         }
     }
 
+    /// Whether one more connection of the listener at `at` finds a place, with the host and here. If not, its segment is as good as lost:
+    /// the peer's data, or its keepalive, brings the cookie again.
+    fn has_place<H: Host>(&mut self, at: u32, host: &mut H) -> bool {
+        if !host.can_accept(self.listeners.user_of(at)) {
+            self.counters.accept_queue_full += 1;
+            return false;
+        }
+        let room = self.make_room();
+        self.counters.syn_dropped += u64::from(!room);
+        room
+    }
+
     /// A segment for which there is no connection, and at `at` somebody listens: if it brings a cookie back, there is a
     /// connection now, and the segment was its. False if it is to be answered as any other: then nothing was done.
     #[cold]
@@ -158,33 +177,42 @@ impl Stack {
         let cookie = header.ack.sub(1);
         let Some(mss) = self.cookies.decode(now, &opening.request, cookie) else {
             self.counters.syn_cookies_failed += 1;
-            // A segment that has overtaken the one with the cookie is of another sequence number. RFC 9293 section 3.10.7.2 asks for a
-            // reset, which would end a connection that the peer has every reason to think is there; it will send its data again.
-            return payload.len > 0 || flags.contains(TcpFlags::FIN);
+            // A segment that has overtaken the one with the cookie is of another sequence number, and so is the ACK that answers a SYN-ACK
+            // which came twice. RFC 9293 section 3.10.7.2 asks for a reset, which would end a connection that the peer has every reason
+            // to think is there; it will send its data again.
+            return true;
         };
-        if !host.can_accept(self.listeners.user_of(at)) {
-            // As if it had been lost: the peer's data, or its keepalive, brings the cookie again.
-            self.counters.accept_queue_full += 1;
+        if !self.has_place(at, host) {
             return true;
         }
-        if !self.make_room() {
-            self.counters.syn_dropped += 1;
-            return true;
-        }
+        self.open_by_cookie(now, (header, mss), payload, (at, opening), endpoints, host);
+        true
+    }
+
+    /// Makes the connection of a good cookie that keeps a segment size, and hands it the segment that has brought it.
+    fn open_by_cookie<H: Host>(
+        &mut self,
+        now: Instant,
+        (header, mss): (&TcpHeader, u16),
+        payload: Payload<'_>,
+        (at, opening): (u32, Opening),
+        endpoints: Endpoints,
+        host: &mut H,
+    ) {
+        let cookie = header.ack.sub(1);
         let syn = as_it_was(header, mss, &opening.config);
-        let limit = u64::from(opening.options.receive_window);
-        let tcp = Connection::accept_answered(now, &opening.config, cookie, &syn, limit);
+        let tcp = Connection::accept_answered(now, &opening.config, cookie, &syn, opening.limit());
         let new = NewConnection {
             endpoints,
             owner: Owner::Listener,
             user: DETACHED,
             irs: syn.seq,
             listener: at,
-            marking: Marking::new(opening.options.traffic_class, opening.options.hop_limit),
+            marking: Marking::of(&opening.options),
             tcp,
         };
         let Some(index) = self.insert_embryonic(at, new) else {
-            return true;
+            return;
         };
         self.segment_arrives(now, index, header, payload, host);
         if self.connections[index].owner == Owner::Listener {
@@ -195,7 +223,6 @@ impl Stack {
         } else {
             self.counters.syn_cookies_accepted += 1;
         }
-        true
     }
 }
 

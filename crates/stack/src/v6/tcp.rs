@@ -129,7 +129,7 @@ impl Stack {
         let others = TcpFlags::ACK | TcpFlags::RST;
         if header.flags.contains(TcpFlags::SYN)
             && !header.flags.intersects(others)
-            && self.syn_arrives6(now, header, packet, host)
+            && self.syn_arrives6(now, header, payload, packet, host)
         {
             return;
         }
@@ -157,6 +157,7 @@ impl Stack {
         &mut self,
         now: Instant,
         header: &TcpHeader,
+        payload: Payload<'_>,
         packet: &Packet6<'_>,
         host: &mut H,
     ) -> bool {
@@ -167,7 +168,8 @@ impl Stack {
             self.counters.syn_dropped += 1;
             return true;
         };
-        self.open_passive(now, header, at, endpoints, packet.link, host)
+        let way = (endpoints, packet.link);
+        self.open_passive(now, header, payload, at, way, host)
     }
 
     /// Between whom a connection would be that a packet opens; `None` if there is no way back.
@@ -222,13 +224,16 @@ impl Stack {
         let iss = self.initial_sequence(now, from, to);
         let mut tcp = Connection::connect(now, &config, iss);
         tcp.set_receive_limit(u64::from(options.receive_window));
+        if options.fast_open {
+            self.begin_fast_open(now, &mut tcp, from, to);
+        }
         let inserted = self.connections.insert(NewConnection {
             endpoints: Endpoints::V6(self.flow6(local, remote, next_hop)),
             owner: Owner::Host,
             user,
             irs: SeqNumber(0),
             listener: NIL,
-            marking: Marking::new(options.traffic_class, options.hop_limit),
+            marking: Marking::of(options),
             tcp,
         });
         let index = inserted.ok_or(StackError::Full)?;

@@ -348,3 +348,45 @@ fn must_12_the_host_is_told_how_a_connection_ended() {
     assert_eq!(pair.nodes[B].closed(server), Some(CloseReason::Reset));
     assert!(!pair.nodes[B].has_fin(server));
 }
+
+#[test]
+fn must_2_every_segment_has_its_checksum() {
+    let mut raw = Raw::new();
+    let (_, listener) = raw.listen(80, 4);
+    let (_, user) = raw.open(listener, 9, 80);
+    raw.node.write(user, &[0x5a; 1999]);
+    raw.node.connect(raw.now, addr("10.0.0.2:81"));
+    let mut segments = 0;
+    for frame in raw.node.turn(raw.now) {
+        // By hand: the sum over pseudo-header and segment is all ones (RFC 9293 section 3.1).
+        let segment = &frame[34..];
+        let mut pseudo = frame[26..34].to_vec();
+        pseudo.extend([0, 6]);
+        pseudo.extend((segment.len() as u16).to_be_bytes());
+        pseudo.extend(segment);
+        let words = pseudo.chunks(2);
+        let word = |pair: &[u8]| u32::from(pair[0]) << 8 | u32::from(*pair.get(1).unwrap_or(&0));
+        let sum: u32 = words.map(word).sum();
+        assert_eq!((sum & 0xffff) + (sum >> 16), 0xffff);
+        assert_ne!(segment[16..18], [0, 0]);
+        segments += 1;
+    }
+    assert_eq!(segments, 5, "a SYN and four segments of 536 bytes at most");
+}
+
+#[test]
+fn must_16_a_peer_that_could_take_more_gets_what_ip_permits() {
+    let mut raw = Raw::with(|config| {
+        config.neighbors.push((PEER.ip, PEER.mac));
+        config.mtu = 1000;
+    });
+    let (_, listener) = raw.listen(80, 4);
+    let mut syn = header(9, 80, SYN, 1000, 0);
+    syn.options.mss = Some(8960);
+    let (answer, _) = one(raw.tcp(&syn, &[])).tcp();
+    assert_eq!(answer.options.mss, Some(960));
+    raw.tcp(&header(9, 80, ACK, 1001, answer.seq.0 + 1), &[]);
+    let user = raw.node.accept(listener).unwrap();
+    raw.node.write(user, &[1; 2000]);
+    assert_eq!(payloads(raw.turn()), [960, 960, 80]);
+}

@@ -6,21 +6,30 @@
 //!
 //! All windows are in bytes.
 
+mod bbr;
 mod cubic;
 mod dctcp;
+mod filter;
 mod hystart;
 mod newreno;
+mod rate;
 #[cfg(test)]
 mod tests;
 
+pub use bbr::BbrState;
+pub(crate) use bbr::{Bbr, Setting};
 pub(crate) use cubic::Cubic;
 pub(crate) use dctcp::{Dctcp, Observed};
 pub(crate) use newreno::NewReno;
+pub(crate) use rate::Transmission;
 
 use serde::{Deserialize, Serialize};
 
 use crate::config::Algorithm;
+use crate::flight::Tick;
+use crate::range_pool::Range;
 use crate::time::Instant;
+use crate::types::BbrInfo;
 
 /// No threshold: slow start goes on until something is lost (RFC 5681 section 3.1: "arbitrarily high").
 pub(crate) const NO_SSTHRESH: u32 = u32::MAX;
@@ -85,6 +94,52 @@ pub(crate) struct Ack {
     pub(crate) nxt: u32,
 }
 
+/// Something was delivered, cumulatively or not: for controllers that model the path.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Delivered {
+    pub(crate) now: Instant,
+    /// Bytes newly delivered; 0: nothing, but recovery may be over.
+    pub(crate) bytes: u32,
+    /// When that was sent which was sent last of it; `None`: no transmit times are kept.
+    pub(crate) newest: Option<Tick>,
+    /// SND.UNA, modulo 2^32.
+    pub(crate) una: u32,
+    /// Its round-trip time, in microseconds; 0: not known.
+    pub(crate) rtt_us: u32,
+    /// The least of the connection's life.
+    pub(crate) min_rtt_us: u32,
+    /// What is in flight after it, in bytes.
+    pub(crate) in_flight: u32,
+    pub(crate) mss: u32,
+    /// The congestion window is what held sending back last.
+    pub(crate) cwnd_limited: bool,
+    /// Something is being recovered from.
+    pub(crate) recovering: bool,
+    /// C.has_selective_acks.
+    pub(crate) sack: bool,
+}
+
+/// A range is deemed lost.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Lost {
+    pub(crate) now: Instant,
+    pub(crate) bytes: u32,
+    /// When it was sent, if that is known.
+    pub(crate) sent: Option<Tick>,
+    pub(crate) sack: bool,
+}
+
+impl Lost {
+    pub(crate) fn range(now: Instant, range: Range, sent: Tick, sack: bool) -> Self {
+        Self {
+            now,
+            bytes: range.len() as u32,
+            sent: Some(sent),
+            sack,
+        }
+    }
+}
+
 /// What a congestion controller does.
 pub(crate) trait CongestionControl {
     /// New data was acknowledged outside of fast recovery, while the window was what held sending back.
@@ -116,16 +171,20 @@ pub(crate) trait CongestionControl {
 }
 
 /// The controller of a connection.
-#[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub(crate) enum Controller {
     NewReno(NewReno),
     Cubic(Cubic),
     Dctcp(Dctcp),
+    /// Allocated once, when the connection is opened.
+    Bbr(Box<Bbr>),
 }
 
 impl Controller {
-    pub(crate) fn new(algorithm: Algorithm) -> Self {
+    /// `seed`: what differs between connections.
+    pub(crate) fn new(algorithm: Algorithm, now: Instant, seed: u32) -> Self {
         match algorithm {
+            Algorithm::Bbr => Self::Bbr(Box::new(Bbr::new(now, seed))),
             Algorithm::NewReno => Self::NewReno(NewReno::default()),
             Algorithm::Cubic => Self::Cubic(Cubic::default()),
             Algorithm::Dctcp => Self::Dctcp(Dctcp::default()),
@@ -137,7 +196,76 @@ impl Controller {
             Self::NewReno(_) => Algorithm::NewReno,
             Self::Cubic(_) => Algorithm::Cubic,
             Self::Dctcp(_) => Algorithm::Dctcp,
+            Self::Bbr(_) => Algorithm::Bbr,
         }
+    }
+
+    /// Whether the controller models the path: then the window is its own affair in recovery too, and it hears of every transmission,
+    /// delivery and loss. Such a connection is paced.
+    #[inline]
+    pub(crate) fn is_model(&self) -> bool {
+        matches!(self, Self::Bbr(_))
+    }
+
+    /// C.pacing_rate, in bytes a second, if the controller has one.
+    pub(crate) fn pacing_rate(&self) -> Option<u64> {
+        match self {
+            Self::Bbr(bbr) => Some(bbr.pacing_rate),
+            _ => None,
+        }
+    }
+
+    /// Data is about to be sent.
+    pub(crate) fn on_transmit(&mut self, now: Instant, setting: &Setting, window: &mut Window) {
+        if let Self::Bbr(bbr) = self {
+            bbr.on_transmit(now, setting, window);
+        }
+    }
+
+    /// Data is sent.
+    pub(crate) fn on_sent(&mut self, sent: &Transmission) {
+        if let Self::Bbr(bbr) = self {
+            bbr.on_sent(sent);
+        }
+    }
+
+    /// An ACK was processed.
+    pub(crate) fn on_delivered(&mut self, window: &mut Window, delivered: &Delivered) {
+        if let Self::Bbr(bbr) = self {
+            bbr.on_delivered(window, delivered);
+        }
+    }
+
+    /// Something is deemed lost.
+    pub(crate) fn on_lost(&mut self, window: &Window, lost: &Lost) {
+        if let Self::Bbr(bbr) = self {
+            bbr.on_lost(window, lost);
+        }
+    }
+
+    /// There is nothing to send, although the window would allow it.
+    pub(crate) fn mark_app_limited(&mut self, in_flight: u32) {
+        if let Self::Bbr(bbr) = self {
+            bbr.sampler.mark_app_limited(in_flight);
+        }
+    }
+
+    /// What BBR knows.
+    pub(crate) fn bbr_info(&self) -> Option<BbrInfo> {
+        let Self::Bbr(bbr) = self else { return None };
+        Some(BbrInfo {
+            state: bbr.state,
+            bandwidth: bbr.max_bw,
+            min_rtt_us: if bbr.min_rtt_us == u32::MAX {
+                0
+            } else {
+                bbr.min_rtt_us
+            },
+            pacing_gain: bbr.state.pacing_gain() as u32,
+            cwnd_gain: bbr.state.cwnd_gain() as u32,
+            probe_rtts: bbr.probe_rtts,
+            app_limited: bbr.sampler.app_limited != 0,
+        })
     }
 }
 
@@ -147,6 +275,7 @@ macro_rules! dispatch {
             Controller::NewReno($controller) => $call,
             Controller::Cubic($controller) => $call,
             Controller::Dctcp($controller) => $call,
+            Controller::Bbr($controller) => $call,
         }
     };
 }

@@ -32,7 +32,11 @@ fn round_trips(controller: &mut Controller, window: &mut Window, now: &mut Insta
 
 fn start(algorithm: Algorithm) -> (Controller, Window, Instant) {
     let window = Window::initial(10, MSS);
-    (Controller::new(algorithm), window, Instant::from_secs(50))
+    (
+        Controller::new(algorithm, Instant::from_secs(50), 1),
+        window,
+        Instant::from_secs(50),
+    )
 }
 
 #[test]

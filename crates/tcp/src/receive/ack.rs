@@ -43,6 +43,9 @@ impl Connection {
     #[inline(never)]
     pub(super) fn acked_more(&mut self, now: Instant, acked: u32, ranges: &mut RangePool) {
         let sent = self.drop_acknowledged_runs(ranges);
+        if self.flags.any(Flags::PACED) && self.cold.controller.is_model() {
+            return self.model_on_plain_ack(now, acked, sent);
+        }
         if self.flags.any(Flags::CWND_LIMITED) {
             let rtt = sent.map_or(0, |sent| Tick::at(now).since(sent).max(1));
             self.grow_window(now, acked, rtt as u32);
@@ -75,7 +78,7 @@ impl Connection {
             Controller::NewReno(_) | Controller::Dctcp(_) => {
                 mss * u32::from(self.cold.settings.abc_segments)
             }
-            Controller::Cubic(_) => u32::MAX,
+            Controller::Cubic(_) | Controller::Bbr(_) => u32::MAX,
         }
     }
 
@@ -108,14 +111,7 @@ impl Connection {
         let window_changed = self.update_send_window(arrival, ack as u64);
         let acked = (ack as u64 - self.snd_una) as u32;
         if acked > 0 {
-            arrival.outcome.acked = true;
-            self.cold.attempts = 0;
-            self.cold.unanswered_since = arrival.now;
-            self.deliver_cumulatively(arrival.now, ack as u64, ranges, &mut delivery);
-            self.sample_by_timestamp(arrival);
-            self.advance_snd_una(arrival.now, acked);
-            self.flags.clear(Flags::BACKED_OFF);
-            self.trim_scoreboard(ranges);
+            self.take_acked(arrival, acked, ranges, &mut delivery);
         }
         let bare = arrival.header.segment_len(arrival.payload_len) == 0 && !window_changed;
         // RFC 5681 section 2, "DUPLICATE ACKNOWLEDGMENT"; with SACK, RFC 6675 section 2: one that reports something new.
@@ -140,6 +136,25 @@ impl Connection {
         self.leave_persist(arrival.now);
         self.path_on_ack(arrival.now);
         Step::Continue(())
+    }
+
+    /// New data is acknowledged, so many bytes.
+    fn take_acked(
+        &mut self,
+        arrival: &mut Arrival<'_>,
+        acked: u32,
+        ranges: &mut RangePool,
+        delivery: &mut Delivery,
+    ) {
+        arrival.outcome.acked = true;
+        self.cold.attempts = 0;
+        self.cold.unanswered_since = arrival.now;
+        let up_to = self.snd_una + u64::from(acked);
+        self.deliver_cumulatively(arrival.now, up_to, ranges, delivery);
+        self.sample_by_timestamp(arrival);
+        self.advance_snd_una(arrival.now, acked);
+        self.flags.clear(Flags::BACKED_OFF);
+        self.trim_scoreboard(ranges);
     }
 
     /// "If SND.WL1 < SEG.SEQ or (SND.WL1 = SEG.SEQ and SND.WL2 =< SEG.ACK), set SND.WND <- SEG.WND …". Returns whether the

@@ -35,6 +35,9 @@ impl Connection {
     }
 
     /// RFC 7323 section 4.3 (2): "SEG.TSval >= TS.Recent and SEG.SEQ <= Last.ACK.sent".
+    ///
+    /// Only once the ACK field was found good, as in Linux: a forged timestamp far ahead would have PAWS drop all that the peer sends, and
+    /// who must guess should have to guess both numbers (RFC 5961 section 5).
     pub(super) fn take_timestamp(&mut self, arrival: &Arrival<'_>) {
         if let Some(timestamps) = arrival.header.options.timestamps
             && self.flags.any(Flags::TIMESTAMPS)
@@ -60,9 +63,6 @@ impl Connection {
         }
         // "If an incoming segment is not acceptable, an acknowledgment should be sent in reply."
         self.acknowledge_unacceptable(arrival);
-        if self.state == State::TimeWait && arrival.has(TcpFlags::FIN) {
-            self.restart_time_wait(arrival.now);
-        }
         if arrival.payload_len > 0 && arrival.end() <= self.rcv_nxt as i64 {
             self.report_duplicate(arrival.seq, arrival.payload_end());
             return arrival.drop_because(DropReason::Duplicate);

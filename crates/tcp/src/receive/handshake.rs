@@ -14,7 +14,7 @@ impl Connection {
         let ack = arrival.has(TcpFlags::ACK);
         // First, check the ACK bit: "If SEG.ACK =< ISS or SEG.ACK > SND.NXT, send a reset (unless the RST bit is set …)
         // <SEQ=SEG.ACK><CTL=RST>". Nothing but the SYN was sent.
-        if ack && arrival.header.ack != self.snd_base {
+        if ack && !self.acknowledges_syn(arrival.header.ack) {
             if !arrival.has(TcpFlags::RST) {
                 self.reset_reply(arrival);
             }
@@ -38,6 +38,8 @@ impl Connection {
         arrival.seq = -1;
         if ack {
             // "If SND.UNA > ISS (our SYN has been ACKed), change the connection state to ESTABLISHED, form an ACK segment".
+            let header = arrival.header;
+            self.fast_open_answered(header.ack, &header.options, &mut arrival.outcome);
             self.enter_established(arrival);
             self.flags.set(Flags::ACK_NOW);
         } else {
@@ -59,7 +61,7 @@ impl Connection {
     /// for, with the SYN that the peer lacks).
     pub(super) fn repeated_syn(&mut self, arrival: &mut Arrival<'_>) -> Step {
         self.ecn_on_repeated_syn(arrival.header.flags);
-        if arrival.has(TcpFlags::ACK) && arrival.header.ack == self.snd_base {
+        if arrival.has(TcpFlags::ACK) && self.acknowledges_syn(arrival.header.ack) {
             // The second half of a simultaneous open: our SYN is acknowledged; the ACK steps do the rest.
             return Step::Continue(());
         }
@@ -72,10 +74,13 @@ impl Connection {
     /// The ACK step in SYN-RECEIVED: "If SND.UNA < SEG.ACK =< SND.NXT, then enter ESTABLISHED state"; otherwise "form a
     /// reset segment <SEQ=SEG.ACK><CTL=RST> and send it".
     pub(super) fn ack_in_syn_received(&mut self, arrival: &mut Arrival<'_>) -> Step {
-        if arrival.header.ack != self.snd_base {
+        if !self.acknowledges_syn(arrival.header.ack) {
             self.reset_reply(arrival);
             return arrival.drop_because(DropReason::BadAck);
         }
+        // Of a simultaneous open: data went with our SYN, which then was sent again without.
+        let acked = arrival.header.ack.distance_from(self.snd_base);
+        self.snd_nxt = self.snd_nxt.max(acked.into());
         self.enter_established(arrival);
         Step::Continue(())
     }
@@ -87,7 +92,7 @@ impl Connection {
         self.state == State::SynReceived
             && header.flags.contains(TcpFlags::ACK)
             && !header.flags.intersects(other)
-            && header.ack == self.snd_base
+            && self.acknowledges_syn(header.ack)
     }
 
     /// Our SYN is acknowledged.
@@ -123,6 +128,10 @@ impl Connection {
         self.snd_wl2 = 0;
         self.cold.autotune.started = arrival.now;
         self.arm_keepalive();
+        if self.outstanding() > 0 {
+            // Sent before the handshake's end (RFC 7413).
+            self.arm_retransmission(arrival.now);
+        }
         // A CLOSE was queued until now.
         if self.flags.any(Flags::FIN_QUEUED) {
             self.enter_fin_states();

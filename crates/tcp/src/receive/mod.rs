@@ -156,6 +156,7 @@ impl Connection {
         payload_len: u32,
         ranges: &mut RangePool,
     ) -> Outcome {
+        const MORE: Flags = Flags::CWND_LIMITED.or(Flags::RUNS).or(Flags::PACED);
         let mut outcome = Outcome::default();
         self.last_received = now;
         if let Some(timestamps) = header.options.timestamps
@@ -170,7 +171,7 @@ impl Connection {
         if acked > 0 {
             outcome.acked = true;
             self.advance_snd_una(now, acked);
-            if self.flags.any(Flags::CWND_LIMITED.or(Flags::RUNS)) {
+            if self.flags.any(MORE) {
                 self.acked_more(now, acked, ranges);
             }
         }
@@ -227,10 +228,10 @@ impl Connection {
         self.check_sequence(arrival)?;
         self.check_rst(arrival)?;
         self.check_syn(arrival)?;
+        self.check_ack(arrival, ranges)?;
         self.take_timestamp(arrival);
         self.last_received = arrival.now;
         self.cold.keepalive_probes = 0;
-        self.check_ack(arrival, ranges)?;
         self.process_text(arrival, ranges)?;
         self.process_fin(arrival, ranges)
     }

@@ -106,27 +106,45 @@ impl Connection {
         if let Some(segment) = self.poll_rare(now, ranges) {
             return Some(segment);
         }
-        if self.flags.any(Flags::UNSYNCHRONIZED) {
+        if self.flags.any(Flags::UNSYNCHRONIZED) && !self.may_send_early() {
             return None;
         }
-        let retransmission = if self.flags.any(Flags::LOST_LEFT) {
-            self.poll_retransmission(now, tx, ranges)
+        let mut segment = if self.flags.any(Flags::PACED) {
+            self.poll_paced(now, tx, ranges)?
         } else {
-            None
-        };
-        let mut segment = match retransmission {
-            Some(segment) => segment,
-            // CWR is to be on one segment only.
-            None if self.flags.any(Flags::CWR_DUE) => {
-                self.poll_ordinary::<true>(now, &TxLimits::default(), ranges)?
-            }
-            None => self.poll_ordinary::<true>(now, tx, ranges)?,
+            self.poll_data(now, tx, ranges)?
         };
         if self.flags.any(Flags::SACK_DUE) {
             // The blocks share the room with the payload.
             segment.segment_size -= self.add_sack_blocks(&mut segment.header.options);
         }
         Some(segment)
+    }
+
+    /// Retransmissions, then new data, FIN, ACK.
+    #[inline]
+    pub(crate) fn poll_data(
+        &mut self,
+        now: Instant,
+        tx: &TxLimits,
+        ranges: &mut RangePool,
+    ) -> Option<TxSegment> {
+        if self.flags.any(Flags::LOST_LEFT) {
+            let retransmission = self.poll_retransmission(now, tx, ranges);
+            if retransmission.is_some() {
+                return retransmission;
+            }
+        }
+        if self.flags.any(Flags::CWR_DUE) {
+            // CWR is to be on one segment only.
+            return self.poll_ordinary::<true>(now, &TxLimits::default(), ranges);
+        }
+        self.poll_ordinary::<true>(now, tx, ranges)
+    }
+
+    /// An ACK that is due, and nothing else.
+    pub(crate) fn poll_ack(&mut self, now: Instant) -> Option<TxSegment> {
+        self.flags.any(Flags::ACK_NOW).then(|| self.pure_ack(now))
     }
 
     /// Whether [`Connection::poll_transmit`] has something to do right now. Cheap; touches only the hot part.
@@ -137,6 +155,9 @@ impl Connection {
         }
         let nothing_new = self.snd_nxt >= self.send_limit;
         if nothing_new && !self.flags.any(Flags::FIN_QUEUED.or(Flags::LOST_LEFT)) {
+            return false;
+        }
+        if self.flags.any(Flags::PACED) && self.pacing_waits() {
             return false;
         }
         self.wants_transmit_data()
@@ -155,8 +176,8 @@ impl Connection {
     }
 
     #[inline(never)]
-    fn wants_transmit_data(&self) -> bool {
-        if self.flags.any(Flags::UNSYNCHRONIZED) {
+    pub(crate) fn wants_transmit_data(&self) -> bool {
+        if self.flags.any(Flags::UNSYNCHRONIZED) && !self.may_send_early() {
             return false;
         }
         if self.flags.any(Flags::LOST_LEFT)
@@ -309,11 +330,15 @@ impl Connection {
         }
         let sequence_end = end + u64::from(flags.contains(TcpFlags::FIN));
         self.note_sent(now, ranges);
+        if LOSSY && self.flags.any(Flags::PACED) {
+            self.sample_transmission(now, sequence_end, len, false);
+        }
         self.snd_nxt = sequence_end;
         if LOSSY {
             self.note_sent_while_lossy((sequence_end - start) as u32);
         }
-        if !LOSSY || !self.flags.any(Flags::LOSSY) {
+        // Before the handshake's end its own round trip is measured.
+        if !LOSSY || !self.flags.any(Flags::LOSSY.or(Flags::UNSYNCHRONIZED)) {
             self.rtt_start(now, sequence_end);
         }
         // RFC 6298 rule 5.1.
@@ -356,7 +381,8 @@ impl Connection {
     #[inline(never)]
     fn unusual_data(&mut self, plan: Plan, end: u64) -> TcpFlags {
         let mss = u32::from(self.mss);
-        self.flags.assign(Flags::CWND_LIMITED, plan.room < mss);
+        let limited = plan.room < mss || self.is_paced_at_the_window(plan.len);
+        self.flags.assign(Flags::CWND_LIMITED, limited);
         if self.flags.any(Flags::PROBING) {
             // The persist timer has done its work; the retransmission timer starts.
             self.flags.clear(Flags::PROBING);
@@ -406,6 +432,11 @@ impl Connection {
         self.cold
             .controller
             .on_restart(&mut self.window, now, idle_us);
+        if self.cold.controller.is_model() {
+            // Its window stays, and it is paced (draft-ietf-ccwg-bbr, "Restarting From Idle").
+            self.rtt_started = now;
+            return;
+        }
         let Window { cwnd, ssthresh } = self.window;
         if ssthresh != NO_SSTHRESH {
             self.window.ssthresh = ssthresh.max(cwnd / 4 * 3);
@@ -445,6 +476,7 @@ impl Connection {
                     sack_permitted: false,
                     timestamps,
                     sack: SackBlocks::new(),
+                    fast_open: None,
                 },
             },
             payload,

@@ -23,12 +23,12 @@ impl Connection {
         }
         if self.flags.any(Flags::RESET_DUE) {
             self.flags.clear(Flags::RESET_DUE);
-            return Some(self.reset());
+            return Some(self.reset(now));
         }
         if self.flags.any(Flags::FIN_WAIT_2_DUE) {
             self.arm_fin_wait_2(now);
         }
-        if self.flags.any(Flags::SYN_DUE) {
+        if self.flags.any(Flags::SYN_DUE) && !self.syn_is_held() {
             self.flags.clear(Flags::SYN_DUE);
             return Some(self.syn(now));
         }
@@ -56,14 +56,19 @@ impl Connection {
         None
     }
 
-    /// `<SEQ=SND.NXT><ACK=RCV.NXT><CTL=RST,ACK>`; in SYN-RECEIVED SND.NXT is ISS + 1. Where the window has shrunk, the peer answers what lies in it
-    /// with a challenge ACK (RFC 5961 section 3.2), which brings it a reset where it wants it; beyond it, it would hear nothing.
-    fn reset(&mut self) -> TxSegment {
+    /// `<SEQ=SND.NXT><ACK=RCV.NXT><CTL=RST,ACK>`; in SYN-RECEIVED SND.NXT is ISS + 1. With timestamps, if those are in use (RFC 7323
+    /// section 3.2: they "SHOULD be sent in an <RST> segment"). Where the window has shrunk, the peer answers what lies in it with a challenge ACK
+    /// (RFC 5961 section 3.2), which brings it a reset where it wants it; beyond it, it would hear nothing.
+    fn reset(&mut self, now: Instant) -> TxSegment {
         let header = TcpHeader {
             seq: self.snd_seq(self.acceptable_nxt()),
             ack: self.rcv_seq(self.rcv_nxt),
             flags: TcpFlags::RST | TcpFlags::ACK,
             window: UnscaledWindow(0),
+            options: TcpOptions {
+                timestamps: self.timestamps(now),
+                ..TcpOptions::NONE
+            },
             ..TcpHeader::default()
         };
         self.bare(header)
@@ -88,9 +93,13 @@ impl Connection {
         }
         let (ecn_flags, ecn) = self.ecn_offer();
         flags |= ecn_flags;
-        let header = TcpHeader {
+        let mut header = TcpHeader {
             seq: self.snd_base.sub(1),
-            ack: if answers { self.rcv_base } else { SeqNumber(0) },
+            ack: if answers {
+                self.rcv_seq(self.rcv_nxt)
+            } else {
+                SeqNumber(0)
+            },
             flags,
             window: self.select_syn_window(),
             options: TcpOptions {
@@ -106,12 +115,14 @@ impl Connection {
             self.rtt_started = now;
             self.cold.unanswered_since = now;
         }
+        let len = self.fast_open_on_syn(&mut header.options);
         self.retransmit_at = now.after_micros(self.rto_us);
         self.flags.clear(Flags::ACK_NOW);
+        self.last_ack_sent = self.rcv_nxt;
         TxSegment {
             header,
             ecn,
-            payload: 0..0,
+            payload: 0..len,
             segment_size: self.mss,
             retransmission: self.cold.attempts > 0,
         }

@@ -102,7 +102,11 @@ impl Connection {
         if data_end == self.send_limit && data_end > range.start {
             flags |= TcpFlags::PSH;
         }
+        if self.flags.any(Flags::PACED) {
+            self.sample_transmission(now, range.end, range.len() as u32, true);
+        }
         self.note_retransmission(now, range, ranges);
+        self.cold.counters.bytes_retransmitted += data_end - range.start;
         if range.start == self.snd_una || self.retransmit_at == Instant::NEVER {
             self.arm_retransmission(now);
         }

@@ -87,11 +87,13 @@ fn config(bytes: &mut Bytes<'_>) -> Config {
     let bits = bytes.u8();
     Config {
         mss: [1460, 536, 65_495, 100][usize::from(bits & 3)],
-        congestion: if bits & 4 == 0 {
-            Algorithm::Cubic
-        } else {
-            Algorithm::NewReno
+        congestion: match bits & (4 | 128) {
+            4 => Algorithm::NewReno,
+            132 => Algorithm::Bbr,
+            _ => Algorithm::Cubic,
         },
+        pacing: bits & 48 == 48,
+        max_pacing_rate: (bits & 192 == 64).then_some(50_000),
         timestamps: bits & 8 != 0,
         sack: bits & 16 != 0,
         no_delay: bits & 32 != 0,

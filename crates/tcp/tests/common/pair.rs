@@ -267,6 +267,8 @@ pub struct Pair {
     flying: BinaryHeap<Reverse<Packet>>,
     number: u64,
     pub trace: bool,
+    /// Timers fire at multiples of this, late.
+    pub timer_granularity: Duration,
     /// Decides about each packet: sender, header, payload bytes, time.
     pub fate: Option<Box<FateOf>>,
 }
@@ -281,6 +283,14 @@ pub enum Fate {
     Lost,
     /// So much later than others.
     Late(Duration),
+}
+
+/// The first tick that is not before a time.
+fn tick_after(at: Instant, tick: Duration) -> Instant {
+    match tick.as_nanos() as u64 {
+        0 => at,
+        nanos => Instant::from_nanos(at.as_nanos().next_multiple_of(nanos)),
+    }
 }
 
 pub const START: Instant = Instant::from_secs(1000);
@@ -324,6 +334,7 @@ impl Pair {
             flying: BinaryHeap::new(),
             number: 0,
             trace: false,
+            timer_granularity: Duration::ZERO,
             fate: None,
         }
     }
@@ -435,6 +446,10 @@ impl Pair {
         }
     }
 
+    fn timer_tick(&self, at: Instant) -> Instant {
+        tick_after(at, self.timer_granularity)
+    }
+
     /// One event: a packet arrives or a timer fires. False when nothing is left to happen.
     pub fn step(&mut self) -> bool {
         for side in 0..2 {
@@ -446,7 +461,8 @@ impl Pair {
             .ends
             .iter()
             .filter_map(|end| end.connection.next_timeout())
-            .min();
+            .min()
+            .map(|at| self.timer_tick(at));
         let Some(next) = packet.into_iter().chain(timers).min() else {
             return false;
         };
@@ -461,11 +477,8 @@ impl Pair {
             self.ends[packet.to].segment(self.now, &header, &packet.bytes[offset..]);
         }
         for end in &mut self.ends {
-            if end
-                .connection
-                .next_timeout()
-                .is_some_and(|at| at <= self.now)
-            {
+            let due = end.connection.next_timeout();
+            if due.is_some_and(|at| tick_after(at, self.timer_granularity) <= self.now) {
                 let outcome = end.connection.handle_timeout(self.now, &mut end.ranges);
                 end.connection.check_invariants(&end.ranges);
                 if let Some(reason) = outcome.closed {

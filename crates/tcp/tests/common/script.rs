@@ -9,7 +9,8 @@ use sidecore_tcp::{
     CloseReason, Config, Connection, Instant, Outcome, RangePool, State, TimeoutOutcome, TxLimits,
 };
 use sidecore_wire::{
-    SackBlock, SeqNumber, TcpFlags, TcpHeader, TcpOptions, Timestamps, UnscaledWindow, WindowScale,
+    FastOpenCookie, SackBlock, SeqNumber, TcpFlags, TcpHeader, TcpOptions, Timestamps,
+    UnscaledWindow, WindowScale,
 };
 
 pub const ISS: SeqNumber = SeqNumber(0xffff_ff00);
@@ -31,8 +32,9 @@ pub struct Seg {
     sack_permitted: bool,
     push: Option<bool>,
     any_options: bool,
-    urgent: bool,
     ecn: Option<u8>,
+    urgent: Option<u16>,
+    fast_open: Option<FastOpenCookie>,
 }
 
 /// A SYN.
@@ -153,6 +155,15 @@ impl Seg {
     }
     pub fn any_options(mut self) -> Self {
         self.any_options = true;
+        self
+    }
+    pub fn fast_open(mut self, cookie: &[u8]) -> Self {
+        self.fast_open = FastOpenCookie::new(cookie);
+        self
+    }
+    pub fn urgent(mut self, pointer: u16) -> Self {
+        self.flags |= TcpFlags::URG;
+        self.urgent = Some(pointer);
         self
     }
     pub fn len(mut self, len: u32) -> Self {
@@ -302,6 +313,7 @@ impl Script {
             },
             flags: seg.flags,
             window: UnscaledWindow(self.peer_window),
+            urgent: seg.urgent.unwrap_or(0),
             ..TcpHeader::default()
         };
         let timestamps = seg.timestamps.map(|(value, _)| value);
@@ -337,7 +349,8 @@ impl Script {
         assert!(segment.header.len() <= 60);
         if len > 0 {
             // The payload's place agrees with the sequence number.
-            let seq = from(self.iss, segment.header.seq);
+            let syn = i64::from(segment.header.flags.contains(TcpFlags::SYN));
+            let seq = from(self.iss, segment.header.seq) + syn;
             assert_eq!(seq as u64, segment.payload.start);
         }
         Some((segment.header, len as u32, segment.ecn))
@@ -410,7 +423,13 @@ impl Script {
             .map(|block| (from(self.irs, block.start), from(self.irs, block.end)))
             .collect();
         assert_eq!(sack, expected.sack, "SACK of {shown}");
+        assert_eq!(
+            header.urgent,
+            expected.urgent.unwrap_or(0),
+            "urgent pointer of {shown}"
+        );
         if expected.flags.contains(TcpFlags::SYN) && !expected.any_options {
+            assert_eq!(header.options.fast_open, expected.fast_open, "{shown}");
             assert_eq!(header.options.mss, expected.mss, "{shown}");
             let scale = header.options.window_scale.map(WindowScale::shift);
             assert_eq!(scale, expected.scale, "{shown}");
@@ -503,6 +522,7 @@ fn options(seg: &Seg, sack_base: SeqNumber, timestamp: Option<u32>) -> TcpOption
                 end: at(sack_base, end),
             })
             .collect(),
+        fast_open: seg.fast_open,
     }
 }
 

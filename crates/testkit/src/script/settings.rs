@@ -4,7 +4,7 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use sidecore_stack::{StackConfig, SynCookies};
-use sidecore_tcp::{Algorithm, LossDetection};
+use sidecore_tcp::{Algorithm, Ecn, LossDetection, MtuProbing};
 use sidecore_wire::WindowScale;
 
 use crate::sockets::SocketsConfig;
@@ -133,6 +133,7 @@ impl Settings {
                 tcp.congestion = match value {
                     "reno" => Algorithm::NewReno,
                     "cubic" => Algorithm::Cubic,
+                    "dctcp" => Algorithm::Dctcp,
                     _ => return None,
                 };
             }
@@ -149,6 +150,23 @@ impl Settings {
                     shift => Some(WindowScale::new(number(shift)?)),
                 };
             }
+            "ecn" => {
+                tcp.ecn = match value {
+                    "off" => Ecn::Off,
+                    "accept" => Ecn::Accept,
+                    "request" => Ecn::Request,
+                    _ => return None,
+                };
+            }
+            "mtu_probing" => {
+                tcp.mtu_probing = match value {
+                    "off" => MtuProbing::Off,
+                    "on_black_hole" => MtuProbing::OnBlackHole,
+                    "always" => MtuProbing::Always,
+                    _ => return None,
+                };
+            }
+            "base_mss" => tcp.base_mss = number(value)?,
             "timestamps" => tcp.timestamps = switch(value)?,
             "sack" => tcp.sack = switch(value)?,
             "no_delay" => tcp.no_delay = switch(value)?,

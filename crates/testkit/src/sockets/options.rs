@@ -42,6 +42,7 @@ fn algorithm(name: &[u8]) -> Result<Algorithm, Errno> {
         b"cubic" => Ok(Algorithm::Cubic),
         b"reno" => Ok(Algorithm::NewReno),
         b"dctcp" => Ok(Algorithm::Dctcp),
+        b"bbr" => Ok(Algorithm::Bbr),
         _ => Err(Errno::ENOENT),
     }
 }
@@ -51,6 +52,7 @@ const fn name_of(algorithm: Algorithm) -> &'static str {
         Algorithm::Cubic => "cubic",
         Algorithm::NewReno => "reno",
         Algorithm::Dctcp => "dctcp",
+        Algorithm::Bbr => "bbr",
     }
 }
 

@@ -94,6 +94,9 @@ impl Values {
             defer_accept: self.defer_accept,
             traffic_class: self.traffic_class,
             hop_limit: self.hop_limit,
+            fast_open_queue: 0,
+            fast_open: false,
+            max_pacing_rate: None,
         }
     }
 }

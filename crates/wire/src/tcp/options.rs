@@ -1,5 +1,5 @@
 //! TCP options: maximum segment size (RFC 9293 section 3.7.1), window scale and timestamps (RFC
-//! 7323), selective acknowledgment (RFC 2018).
+//! 7323), selective acknowledgment (RFC 2018), Fast Open cookies (RFC 7413).
 
 use core::fmt;
 
@@ -14,6 +14,7 @@ const WINDOW_SCALE: u8 = 3;
 const SACK_PERMITTED: u8 = 4;
 const SACK: u8 = 5;
 const TIMESTAMPS: u8 = 8;
+const FAST_OPEN: u8 = 34;
 
 const MSS_LEN: usize = 4;
 const WINDOW_SCALE_LEN: usize = 3;
@@ -134,6 +135,57 @@ impl<'a> IntoIterator for &'a SackBlocks {
     }
 }
 
+/// What the Fast Open option says (RFC 7413 section 4.1.1): a cookie, or, without one, that the sender wants one.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub struct FastOpenCookie {
+    // Unused bytes are zero, so that derived equality is that of the used ones.
+    bytes: [u8; Self::MAX_LEN],
+    len: u8,
+}
+
+impl FastOpenCookie {
+    /// Bytes of the shortest cookie.
+    pub const MIN_LEN: usize = 4;
+    /// Bytes of the longest.
+    pub const MAX_LEN: usize = 16;
+
+    /// No cookie: a request for one.
+    pub const REQUEST: Self = Self {
+        bytes: [0; Self::MAX_LEN],
+        len: 0,
+    };
+
+    /// A cookie of 4 to 16 bytes, of even length, or, of no byte, a request; `None` of any other length, with which the option says
+    /// nothing.
+    pub fn new(cookie: &[u8]) -> Option<Self> {
+        let len = cookie.len();
+        let fits = len == 0 || (Self::MIN_LEN..=Self::MAX_LEN).contains(&len);
+        if !fits || !len.is_multiple_of(2) {
+            return None;
+        }
+        let mut bytes = [0; Self::MAX_LEN];
+        bytes[..len].copy_from_slice(cookie);
+        let len = len as u8;
+        Some(Self { bytes, len })
+    }
+
+    /// The cookie.
+    pub fn as_slice(&self) -> &[u8] {
+        &self.bytes[..usize::from(self.len)]
+    }
+
+    /// Whether it is no cookie, but a request for one.
+    pub const fn is_request(&self) -> bool {
+        self.len == 0
+    }
+}
+
+impl fmt::Debug for FastOpenCookie {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:02x?}", self.as_slice())
+    }
+}
+
 /// What an option list says. Unknown options are skipped when parsing and never emitted.
 ///
 /// Whether an option is allowed on a segment (MSS, window scale and SACK-permitted belong on SYNs)
@@ -150,6 +202,8 @@ pub struct TcpOptions {
     pub timestamps: Option<Timestamps>,
     /// What the sender got out of order.
     pub sack: SackBlocks,
+    /// Fast Open: a cookie, or a request for one. On a SYN only, which has an MSS too.
+    pub fast_open: Option<FastOpenCookie>,
 }
 
 impl TcpOptions {
@@ -160,6 +214,7 @@ impl TcpOptions {
         sack_permitted: false,
         timestamps: None,
         sack: SackBlocks::new(),
+        fast_open: None,
     };
 
     /// Reads an option list: the bytes between the fixed header and the payload.
@@ -219,6 +274,7 @@ impl TcpOptions {
                 let echo = u32::from_be_bytes([e0, e1, e2, e3]);
                 self.timestamps = Some(Timestamps { value, echo });
             }
+            (FAST_OPEN, cookie) => self.fast_open = FastOpenCookie::new(cookie).or(self.fast_open),
             _ => {}
         }
     }
@@ -237,7 +293,7 @@ impl TcpOptions {
         }
     }
 
-    /// Bytes of all options but SACK: at most 20.
+    /// Bytes of all options but SACK: at most 40.
     #[inline]
     const fn fixed_len(&self) -> usize {
         let mss = if self.mss.is_some() { MSS_LEN } else { 0 };
@@ -254,20 +310,24 @@ impl TcpOptions {
         } else {
             0
         };
-        mss + scale + timestamps
+        let fast_open = match &self.fast_open {
+            Some(cookie) => (2 + cookie.len as usize).next_multiple_of(4),
+            None => 0,
+        };
+        mss + scale + timestamps + fast_open
     }
 
     #[inline]
     const fn sack_blocks_that_fit(&self, fixed_len: usize) -> usize {
-        let room = (MAX_LEN - 4 - fixed_len) / SACK_BLOCK_LEN;
+        let room = (MAX_LEN - 4).saturating_sub(fixed_len) / SACK_BLOCK_LEN;
         let wanted = self.sack.len();
         if wanted < room { wanted } else { room }
     }
 
     /// Writes the list; `list` has exactly [`len`](Self::len) bytes.
     ///
-    /// Order: MSS, SACK-permitted or NOP NOP, timestamps, NOP and window scale, NOP NOP and SACK
-    /// blocks.
+    /// Order: MSS, SACK-permitted or NOP NOP, timestamps, NOP and window scale, NOPs and Fast Open, NOP
+    /// NOP and SACK blocks.
     #[inline]
     pub(super) fn emit(&self, list: &mut [u8]) {
         if list.is_empty() {
@@ -299,6 +359,9 @@ impl TcpOptions {
         if let Some(scale) = self.window_scale {
             writer.put([NOP, WINDOW_SCALE, WINDOW_SCALE_LEN as u8, scale.shift()]);
         }
+        if let Some(cookie) = &self.fast_open {
+            writer.put_fast_open(cookie);
+        }
         let blocks = self.sack_blocks_that_fit(self.fixed_len());
         if blocks > 0 {
             writer.put([NOP, NOP, SACK, (2 + blocks * SACK_BLOCK_LEN) as u8]);
@@ -324,6 +387,19 @@ struct Writer<'a> {
 }
 
 impl Writer<'_> {
+    #[cold]
+    fn put_fast_open(&mut self, cookie: &FastOpenCookie) {
+        let len = 2 + usize::from(cookie.len);
+        let padding = len.next_multiple_of(4) - len;
+        let mut bytes = [NOP; 20];
+        bytes[padding] = FAST_OPEN;
+        bytes[padding + 1] = len as u8;
+        bytes[padding + 2..padding + len].copy_from_slice(cookie.as_slice());
+        for word in bytes[..padding + len].as_chunks().0 {
+            self.put(*word);
+        }
+    }
+
     #[inline]
     fn put(&mut self, word: [u8; 4]) {
         if let Some((head, rest)) = core::mem::take(&mut self.list).split_first_chunk_mut() {

@@ -55,6 +55,7 @@ fn options_of_smoltcp(repr: &smol::TcpRepr<'_>) -> TcpOptions {
             .copied()
             .map(block)
             .collect(),
+        fast_open: None,
     }
 }
 

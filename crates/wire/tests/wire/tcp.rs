@@ -3,8 +3,8 @@
 use proptest::prelude::*;
 use sidecore_wire::tcp::{MAX_HEADER_LEN, QuotedSegment, verify_checksum_v4};
 use sidecore_wire::{
-    Ipv4Addr, ParseError, SackBlock, SackBlocks, SeqNumber, TcpFlags, TcpHeader, TcpOptions,
-    Timestamps, UnscaledWindow, WindowScale,
+    FastOpenCookie, Ipv4Addr, ParseError, SackBlock, SackBlocks, SeqNumber, TcpFlags, TcpHeader,
+    TcpOptions, Timestamps, UnscaledWindow, WindowScale,
 };
 
 use crate::strategies::{config, segment_of_odd_options, tcp};
@@ -384,5 +384,35 @@ proptest! {
         header.options.sack = header.options.sack.iter().take(2).collect();
         let bytes = emitted(&header);
         prop_assert_eq!(TcpHeader::parse(&bytes), Ok((header, bytes.len())));
+    }
+}
+
+#[test]
+fn fast_open_cookies_have_even_lengths_between_4_and_16() {
+    for len in 0..=20usize {
+        let bytes: Vec<u8> = (1..=len as u8).collect();
+        let good = len == 0 || ((4..=16).contains(&len) && len % 2 == 0);
+        let cookie = FastOpenCookie::new(&bytes);
+        assert_eq!(cookie.is_some(), good, "{len}");
+        // RFC 7413 section 4.1.1: "Options with invalid Length values … MUST be ignored".
+        let mut list = vec![34, len as u8 + 2];
+        list.extend(&bytes);
+        list.resize(list.len().next_multiple_of(4), 1);
+        assert_eq!(options_of(&list).fast_open, cookie, "{len}");
+        let Some(cookie) = cookie else { continue };
+        assert_eq!(
+            (cookie.as_slice(), cookie.is_request()),
+            (&bytes[..], len == 0)
+        );
+        let options = TcpOptions {
+            mss: Some(1460),
+            fast_open: Some(cookie),
+            ..TcpOptions::NONE
+        };
+        let header = with_options(options);
+        assert_eq!(header.len(), 20 + 4 + (len + 2).next_multiple_of(4));
+        let segment = emitted(&header);
+        let (parsed, _) = TcpHeader::parse(&segment).unwrap();
+        assert_eq!(parsed.options, options);
     }
 }
