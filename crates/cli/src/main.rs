@@ -82,7 +82,8 @@ fn main() -> ExitCode {
         return ExitCode::SUCCESS;
     }
     eprintln!("sidecore: {error:#}");
-    ExitCode::from(if error.is::<Usage>() { USAGE } else { FAILED })
+    let is_usage = error.is::<Usage>() || error.is::<sidecore_lab::link::Usage>();
+    ExitCode::from(if is_usage { USAGE } else { FAILED })
 }
 
 fn is_closed_pipe(error: &anyhow::Error) -> bool {

@@ -216,6 +216,9 @@ fn wrong_usage_is_told_from_failure() {
         &["capture", "-w", "/dev/null", "host", "x"],
         &["lab", "run", "echo", "--rounds", "0"],
         &["lab", "link", "a", "@"],
+        &["lab", "link", "a", "b", "--loss", "2"],
+        &["lab", "link", "a", "b", "--queue", "10p"],
+        &["lab", "link", "a", "b", "--there", "colour=red"],
     ] {
         let output = run(arguments);
         assert_eq!(code(&output), 2, "{arguments:?}: {}", text(&output.stderr));
@@ -247,6 +250,34 @@ fn the_lab_lists_its_experiments() {
         text(&unknown.stderr).contains("possible values"),
         "{}",
         text(&unknown.stderr)
+    );
+}
+
+#[test]
+fn a_link_says_what_it_did() {
+    if !sidecore_sys::privileges::can_administer_network() || !Path::new("/dev/net/tun").exists() {
+        eprintln!("skipped: needs CAP_NET_ADMIN and /dev/net/tun");
+        return;
+    }
+    let names = ["a", "b"].map(|end| format!("scl{end}{}", std::process::id()));
+    let link = ["lab", "link", &names[0], &names[1], "--time", "200ms"];
+    let page = run(&[&link[..], &["--there", "loss=100%"]].concat());
+    assert_eq!(code(&page), 0, "{}", text(&page.stderr));
+    let expected = format!("{} and {} are joined", names[0], names[1]);
+    assert!(text(&page.stderr).contains(&expected));
+    let lines: Vec<&str> = text(&page.stdout).lines().collect();
+    assert_eq!(lines.len(), 2);
+    assert!(lines[0].starts_with(&format!("{} to {}: ", names[0], names[1])));
+    assert!(lines[0].contains(" 0 arrived"), "{}", lines[0]);
+    let document = run(&[&link[..], &["--json"]].concat());
+    let value: Value = serde_json::from_slice(&document.stdout).expect("one JSON document");
+    assert_eq!(value["there"]["lost"], 0);
+    let wrong = run(&["lab", "link", &names[0], "a-name-that-is-too-long"]);
+    assert_eq!(code(&wrong), 1);
+    assert!(
+        text(&wrong.stderr).contains("a-name-that-is-too-long"),
+        "{}",
+        text(&wrong.stderr)
     );
 }
 

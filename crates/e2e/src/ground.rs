@@ -65,11 +65,25 @@ impl Ground {
 
     /// As it comes, but frames of both directions pass through a link model.
     pub fn over(link: LinkModel) -> Result<Self> {
-        Self::build(Some(link), QUEUE, |_| {})
+        let back = LinkModel {
+            seed: link.seed.wrapping_add(1_000_000),
+            ..link
+        };
+        Self::on_line([link, back], |_| {})
+    }
+
+    /// With changes to its configuration, and a line from the kernel to the engine and back.
+    pub fn on_line(models: [LinkModel; 2], change: impl FnOnce(&mut EngineConfig)) -> Result<Self> {
+        Self::build(Some(models), QUEUE, change)
+    }
+
+    /// The line that it stands on.
+    pub fn line(&self) -> &Line {
+        self.line.as_ref().expect("a ground without a line")
     }
 
     fn build(
-        link: Option<LinkModel>,
+        link: Option<[LinkModel; 2]>,
         queue_len: u32,
         change: impl FnOnce(&mut EngineConfig),
     ) -> Result<Self> {
@@ -98,8 +112,8 @@ impl Ground {
         })?;
         let nic = match link {
             None => tap.into(),
-            Some(link) => {
-                let (line, end) = Line::between(tap, link)?;
+            Some(models) => {
+                let (line, end) = Line::between(tap, models)?;
                 ground.line = Some(line);
                 end.into()
             }

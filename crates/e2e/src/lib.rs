@@ -3,7 +3,8 @@
 #![forbid(unsafe_code)]
 
 pub mod ground;
-mod line;
+pub mod interop;
+pub mod line;
 pub mod service;
 pub mod transfers;
 

@@ -1,84 +1,102 @@
 //! A bad line between a TAP and an engine.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::Result;
-use sidecore_nic::{LinkModel, MemRef, Nic, RxBurst, Tap, TxFrame, Wire, WireConfig, wire};
+use sidecore_nic::link::LinkCounters;
+use sidecore_nic::link::join::Join;
+use sidecore_nic::{LinkModel, Tap, Wire, WireConfig, wire};
 
-/// Bytes of a frame that go as its header.
-const HEADER: usize = 14;
+/// How soon a line that has nothing to carry does what it is told.
+const LOOK: Duration = Duration::from_millis(2);
 
-/// Carries frames between a TAP and one end of a wire, whose other end is the engine's device, until it is dropped.
-pub(crate) struct Line {
-    stop: Arc<AtomicBool>,
+/// Carries frames between a TAP and one end of a wire, whose other end is the engine's device, until it is dropped. There is from the kernel to the
+/// engine, back the other way.
+pub struct Line {
+    told: Arc<Told>,
     thread: Option<JoinHandle<()>>,
 }
 
+/// What the line and its thread say to each other.
+struct Told {
+    stop: AtomicBool,
+    /// What the models shall be, if not what they are.
+    models: Mutex<Option<[LinkModel; 2]>>,
+    counters: Mutex<[LinkCounters; 2]>,
+}
+
 impl Line {
-    /// The line, and the engine's end of it. The model holds for each direction.
-    pub(crate) fn between(tap: Tap, link: LinkModel) -> Result<(Self, Wire)> {
-        // A wire whose frames may be damaged completes checksums, which the kernel's side needs.
-        anyhow::ensure!(
-            link.corrupt > 0.0,
-            "the line must damage frames now and then"
-        );
+    /// The line, and the engine's end of it.
+    pub(crate) fn between(tap: Tap, models: [LinkModel; 2]) -> Result<(Self, Wire)> {
         let (engine, ours) = wire::pair(&WireConfig {
             tso: false,
+            // The kernel's side needs them.
+            checksums: true,
             capacity: 4096,
-            seed: link.seed,
-            link,
             ..WireConfig::default()
         })?;
-        let stop = Arc::new(AtomicBool::new(false));
-        let stopped = Arc::clone(&stop);
-        let thread = std::thread::spawn(move || carry(tap, ours, &stopped));
+        let told = Arc::new(Told {
+            stop: AtomicBool::new(false),
+            models: Mutex::new(None),
+            counters: Mutex::default(),
+        });
+        let join = Join::new(tap, ours, models);
+        let thread = std::thread::Builder::new().name("line".into()).spawn({
+            let told = Arc::clone(&told);
+            move || carry(join, &told)
+        })?;
         let line = Self {
-            stop,
+            told,
             thread: Some(thread),
         };
         Ok((line, engine))
+    }
+
+    /// Both directions behave so from now on; returns when they do.
+    pub fn set(&self, models: [LinkModel; 2]) {
+        *lock(&self.told.models) = Some(models);
+        while lock(&self.told.models).is_some() {
+            std::thread::sleep(LOOK / 4);
+        }
+    }
+
+    /// What became of the frames, there and back, a few milliseconds ago.
+    pub fn counters(&self) -> [LinkCounters; 2] {
+        *lock(&self.told.counters)
     }
 }
 
 impl Drop for Line {
     fn drop(&mut self) {
-        self.stop.store(true, Ordering::Relaxed);
+        self.told.stop.store(true, Ordering::Relaxed);
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }
     }
 }
 
-fn carry(mut tap: Tap, mut wire: Wire, stop: &AtomicBool) {
-    let mut burst = RxBurst::default();
-    while !stop.load(Ordering::Relaxed) {
-        let moved = pass(&mut tap, &mut wire, &mut burst) + pass(&mut wire, &mut tap, &mut burst);
-        if moved == 0 {
-            std::thread::sleep(Duration::from_micros(50));
-        }
-    }
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().expect("the line's thread panicked")
 }
 
-/// Moves a burst of frames; returns how many.
-fn pass(from: &mut impl Nic, to: &mut impl Nic, burst: &mut RxBurst) -> usize {
-    let frames = from.receive(burst);
-    for frame in burst.frames() {
-        let bytes = from.frame(frame);
-        let Some((header, payload)) = bytes.split_at_checked(HEADER) else {
-            continue;
-        };
-        to.submit(&TxFrame {
-            header,
-            payload: &[MemRef::from_bytes(payload)],
-            payload_len: payload.len() as u32,
-            checksum: None,
-            segment_size: 0,
-        });
+fn carry(mut join: Join<Tap, Wire>, told: &Told) {
+    let start = Instant::now();
+    let now = || start.elapsed().as_nanos() as u64;
+    let mut seen = Duration::ZERO;
+    while !told.stop.load(Ordering::Relaxed) {
+        let moved = join.turn(now());
+        if moved == 0 {
+            join.wait(now(), LOOK).expect("poll");
+        }
+        if moved == 0 || start.elapsed() > seen + LOOK {
+            seen = start.elapsed();
+            *lock(&told.counters) = join.counters();
+            if let Some(models) = lock(&told.models).take() {
+                join.set_models(models);
+            }
+        }
     }
-    to.flush();
-    from.release(burst);
-    frames
 }

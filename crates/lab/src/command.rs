@@ -7,11 +7,10 @@ use std::time::Duration;
 use anyhow::Context;
 use clap::{Args, Subcommand};
 use serde_json::json;
-use sidecore_nic::link::LinkModel;
 use sidecore_sys::privileges;
 
 use crate::experiments::{self, Experiment, demo};
-use crate::link::{self, End};
+use crate::link::{self, LinkOptions};
 use crate::progress::Progress;
 use crate::report::Report;
 use crate::run::Settings;
@@ -35,7 +34,7 @@ pub enum LabCommand {
         #[command(flatten)]
         options: RunOptions,
     },
-    /// Join two TAP devices by a link with loss, delay, reordering and a rate
+    /// Join two TAP devices by a link with loss, delay, reordering, a rate, marks, an MTU and outages
     Link(LinkOptions),
     /// Be a role of an experiment (for the lab's own use)
     #[command(hide = true)]
@@ -115,48 +114,6 @@ impl RunOptions {
     }
 }
 
-/// A link.
-#[derive(Debug, Args)]
-pub struct LinkOptions {
-    /// First end: NAME[@NETNS][=ADDRESS/PREFIX]
-    pub a: End,
-    /// Second end
-    pub b: End,
-    /// Probability that a frame is lost
-    #[arg(long, default_value = "0", value_parser = link::parse_probability)]
-    pub loss: f64,
-    /// Probability that a frame arrives twice
-    #[arg(long, default_value = "0", value_parser = link::parse_probability)]
-    pub duplicate: f64,
-    /// Probability that a frame is overtaken by later ones
-    #[arg(long, default_value = "0", value_parser = link::parse_probability)]
-    pub reorder: f64,
-    /// Probability that bits of a frame are flipped
-    #[arg(long, default_value = "0", value_parser = link::parse_probability)]
-    pub corrupt: f64,
-    /// Time on the line, each way
-    #[arg(long, default_value = "0s", value_parser = link::parse_time)]
-    pub delay: Duration,
-    /// Largest additional time on the line
-    #[arg(long, default_value = "0s", value_parser = link::parse_time)]
-    pub jitter: Duration,
-    /// Bits per second; without it, as fast as this program is
-    #[arg(long, default_value = "0bit", value_parser = link::parse_rate)]
-    pub rate: u64,
-    /// Bytes that wait for the line (with --rate)
-    #[arg(long, default_value = "256k", value_parser = link::parse_bytes)]
-    pub queue: u64,
-    /// Seed of all chance
-    #[arg(long, default_value_t = 1)]
-    pub seed: u64,
-    /// End after this time
-    #[arg(long, value_name = "TIME", value_parser = link::parse_time)]
-    pub time: Option<Duration>,
-    /// Print what happened as one JSON document
-    #[arg(long)]
-    pub json: bool,
-}
-
 /// Does what was told.
 pub fn run(command: &LabCommand) -> anyhow::Result<()> {
     match command {
@@ -165,10 +122,7 @@ pub fn run(command: &LabCommand) -> anyhow::Result<()> {
             prepare()?;
             run_named(name, options)
         }
-        LabCommand::Link(options) => {
-            prepare()?;
-            run_link(options)
-        }
+        LabCommand::Link(options) => run_link(options),
         LabCommand::Role => roles::run(),
     }
 }
@@ -246,22 +200,8 @@ pub fn run_one(experiment: Experiment, options: &RunOptions) -> anyhow::Result<R
 }
 
 fn run_link(options: &LinkOptions) -> anyhow::Result<()> {
-    let model = LinkModel {
-        loss: options.loss,
-        duplicate: options.duplicate,
-        reorder: options.reorder,
-        corrupt: options.corrupt,
-        delay: options.delay,
-        jitter: options.jitter,
-        rate_bps: options.rate,
-        queue_bytes: options.queue,
-        seed: options.seed,
-        ..LinkModel::default()
-    };
-    let back = LinkModel {
-        seed: options.seed.wrapping_add(1),
-        ..model
-    };
+    let models = options.models()?;
+    prepare()?;
     let progress = Progress::new();
     let (a, b) = (&options.a, &options.b);
     let ready = || {
@@ -270,7 +210,7 @@ fn run_link(options: &LinkOptions) -> anyhow::Result<()> {
             a.name, b.name
         ))
     };
-    let [there, back] = link::run([a, b], [model, back], options.time, ready)?;
+    let [there, back] = link::run([a, b], models, options.time, ready)?;
     if options.json {
         return print(&serde_json::to_string_pretty(
             &json!({ "there": there, "back": back }),

@@ -4,8 +4,10 @@ pub mod common;
 pub mod connections;
 pub mod demo;
 pub mod echo;
+pub mod fairness;
 pub mod flood;
 pub mod idle;
+pub mod longlink;
 pub mod rpc;
 pub mod transfer;
 pub mod wake;
@@ -39,6 +41,8 @@ pub const ALL: &[Experiment] = &[
     flood::EXPERIMENT,
     idle::EXPERIMENT,
     wake::EXPERIMENT,
+    fairness::EXPERIMENT,
+    longlink::EXPERIMENT,
 ];
 
 /// The experiment of this name.

@@ -19,6 +19,7 @@
 //! | [`statistics`], [`report`] | medians, ratios with intervals, documents, pages and plots |
 //! | [`experiments`] | the experiments |
 //! | [`link`] | two TAP devices joined by a link with faults |
+//! | [`flows`] | bulk flows over such a link |
 //! | [`unprivileged`] | doing all this without root |
 //! | [`command`] | the command line |
 #![forbid(unsafe_code)]
@@ -29,6 +30,7 @@ pub mod command;
 pub mod echo;
 pub mod experiments;
 pub mod flood;
+pub mod flows;
 pub mod ground;
 pub mod interrupt;
 pub mod link;

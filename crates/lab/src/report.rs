@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use anyhow::Context;
 use serde::{Deserialize, Serialize};
 
+use crate::flows::FlowRun;
 use crate::machine::Machine;
 use crate::run::{Run, Settings};
 
@@ -45,6 +46,9 @@ pub struct Report {
     pub summaries: Vec<Summary>,
     /// Every run.
     pub runs: Vec<Run>,
+    /// Every run of experiments about flows.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub flows: Vec<FlowRun>,
 }
 
 /// A table.

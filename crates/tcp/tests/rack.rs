@@ -237,6 +237,23 @@ fn rfc_8985_7_3_the_probe_may_exceed_the_congestion_window() {
 }
 
 #[test]
+fn rfc_8985_7_3_a_probe_that_cannot_be_sent_makes_way_for_the_timeout() {
+    let mut t = ten_of(100_000);
+    // The window shrinks: the last segment lies beyond it.
+    t.recv(ack(2000).window(1500));
+    t.sends([]);
+    t.fire();
+    t.sends([]);
+    assert_eq!(t.connection.info().tail_probes, 0);
+    t.fire();
+    t.sends([data(2000, 1000)]);
+    assert_eq!(t.connection.info().timeouts, 1);
+    t.recv(ack(3000).window(1500));
+    // As far as they begin within it.
+    t.sends([data(3000, 1000), data(4000, 1000)]);
+}
+
+#[test]
 fn rfc_8985_7_2_one_segment_waits_for_the_delayed_ack() {
     let mut t = path();
     t.write(500);

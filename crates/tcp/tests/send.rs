@@ -394,3 +394,26 @@ fn the_window_of_a_newer_ack_counts_though_its_sequence_number_is_old() {
     t.sends([ack(200).seq(2000)]);
     assert_eq!(t.connection.info().send_window, 0);
 }
+
+#[test]
+fn rfc_9293_3_8_6_acks_lie_within_a_window_that_has_shrunk() {
+    // MUST-34: "a sending TCP peer MUST be robust against window shrinking".
+    let mut t = Script::established();
+    t.write(4000);
+    t.sends([
+        data(0, 1000),
+        data(1000, 1000),
+        data(2000, 1000),
+        data(3000, 1000),
+    ]);
+    t.recv(ack(1000).window(500));
+    t.recv(data(0, 1000).ack(1000).window(500));
+    t.recv(data(1000, 1000).ack(1000).window(500));
+    t.sends([ack(2000).seq(1500)]);
+    t.recv(data(2000, 1000).ack(1000).window(0));
+    t.recv(data(3000, 1000).ack(1000).window(0));
+    t.sends([ack(4000).seq(1000)]);
+    t.recv(data(4000, 1000).ack(1000).window(5000));
+    t.recv(data(5000, 1000).ack(1000).window(5000));
+    t.sends([ack(6000).seq(4000)]);
+}

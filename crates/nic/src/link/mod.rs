@@ -1,20 +1,30 @@
-//! An imperfect link: rate, queue, loss, corruption, delay, jitter, reordering and duplication.
+//! An imperfect link: MTU, queue, marks, rate, loss, corruption, delay, jitter, reordering, duplication and outages.
 //!
 //! ```text
-//!  push --> queue (drops when full) --> line at rate_bps --> lost? --> corrupt? --> delay + jitter --> pop
-//!                                                                              \--> held back / duplicated
+//!  push --> outage? --> too big? --> queue (drops when full, --> line at --> lost? --> corrupt? --> delay + --> pop
+//!                         |           marks when long)           rate_bps                           jitter
+//!                         v answer                                                                     \--> held back / duplicated
 //! ```
+//!
+//! The model serves wherever two stacks are joined: tests and the laboratory join devices by it ([`join`]), the wire driver has it built in, and as
+//! it takes the time as an argument it also runs in virtual time.
 //!
 //! What happens to the n-th frame is a pure function of the seed and n, and when, of the times of the calls. Every
 //! frame draws the same number of random numbers whatever becomes of it, so that runs that differ in one probability
 //! agree in all other accidents.
 
+pub mod join;
+mod model;
+mod packet;
 mod random;
 
 use std::cmp::{Ordering, Reverse};
-use std::collections::BinaryHeap;
-use std::time::Duration;
+use std::collections::{BinaryHeap, VecDeque};
 
+pub use model::{Frame, FrameInfo, LinkCounters, LinkModel, Outage};
+
+use model::nanos;
+use packet::Marking;
 use random::{Draws, Threshold};
 
 /// Frames that a link holds at most; further ones are dropped and counted.
@@ -24,108 +34,12 @@ pub const BYTES_MAX: u64 = 256 << 20;
 
 /// Bytes at the start of a frame that corruption spares. In a real network a damaged Ethernet header loses the frame;
 /// that is what `loss` is for.
-const CORRUPT_FROM: usize = 14;
+const CORRUPT_FROM: usize = packet::ETHERNET;
+
+/// Answers to senders that wait to be taken; further ones are not made.
+const ANSWERS_MAX: usize = 64;
 
 const NS_PER_S: u128 = 1_000_000_000;
-
-/// How a link behaves, in one direction. The default is a perfect one.
-#[derive(Clone, Copy, PartialEq, Debug)]
-pub struct LinkModel {
-    /// Probability that a frame is lost on the line, 0 to 1. It takes up the line all the same.
-    pub loss: f64,
-    /// Probability that a frame arrives twice.
-    pub duplicate: f64,
-    /// Probability that a frame is held back until later ones have overtaken it.
-    pub reorder: f64,
-    /// How many frames overtake a held-back one.
-    pub reorder_distance: u32,
-    /// How long a held-back frame waits at most for frames to overtake it.
-    pub reorder_hold: Duration,
-    /// Probability that bits of a frame are flipped, behind its Ethernet header.
-    pub corrupt: f64,
-    /// How many bits of a corrupt frame are flipped. One bit is what every checksum detects.
-    pub corrupt_bits: u32,
-    /// Time on the line.
-    pub delay: Duration,
-    /// Largest additional time on the line; each frame's is uniform in 0 to `jitter`. It never reorders: a frame waits
-    /// for the one before it.
-    pub jitter: Duration,
-    /// Bits per second of the line, counting the frames' bytes as they are; 0: infinitely fast.
-    pub rate_bps: u64,
-    /// Bytes that wait for the line before frames are dropped, if it has a rate; 0: no limit.
-    pub queue_bytes: u64,
-    /// Seed of all chance.
-    pub seed: u64,
-}
-
-impl Default for LinkModel {
-    fn default() -> Self {
-        Self {
-            loss: 0.0,
-            duplicate: 0.0,
-            reorder: 0.0,
-            reorder_distance: 3,
-            reorder_hold: Duration::from_millis(5),
-            corrupt: 0.0,
-            corrupt_bits: 1,
-            delay: Duration::ZERO,
-            jitter: Duration::ZERO,
-            rate_bps: 0,
-            queue_bytes: 0,
-            seed: 1,
-        }
-    }
-}
-
-impl LinkModel {
-    /// Whether every frame arrives at once, whole and in order.
-    pub fn is_perfect(&self) -> bool {
-        let probabilities = [self.loss, self.duplicate, self.reorder, self.corrupt];
-        probabilities.iter().all(|&p| p <= 0.0)
-            && self.delay.is_zero()
-            && self.jitter.is_zero()
-            && self.rate_bps == 0
-    }
-}
-
-/// What became of the frames of a link.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct LinkCounters {
-    /// Frames given to the link.
-    pub pushed: u64,
-    /// Frames taken from it, duplicates among them.
-    pub popped: u64,
-    /// Frames that found the queue full.
-    pub queue_dropped: u64,
-    /// Frames dropped because the link held [`FRAMES_MAX`] frames or [`BYTES_MAX`] bytes.
-    pub full: u64,
-    /// Frames lost on the line.
-    pub lost: u64,
-    /// Frames with flipped bits.
-    pub corrupted: u64,
-    /// Frames held back.
-    pub reordered: u64,
-    /// Frames that arrive twice.
-    pub duplicated: u64,
-}
-
-/// What travels with a frame's bytes.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct FrameInfo {
-    /// As in [`RxFrame`](crate::RxFrame).
-    pub checksum_valid: bool,
-    /// As in [`RxFrame`](crate::RxFrame).
-    pub gso_size: u16,
-}
-
-/// A frame that came out of a link.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Frame {
-    /// Its bytes.
-    pub bytes: Vec<u8>,
-    /// What travelled with them.
-    pub info: FrameInfo,
-}
 
 /// One direction of a link: frames go in at one time and come out at another. Times are nanoseconds of any clock that
 /// does not go back.
@@ -135,10 +49,14 @@ pub struct Link {
     duplicate: Threshold,
     reorder: Threshold,
     corrupt: Threshold,
+    mark: Threshold,
     counters: LinkCounters,
     /// When the line will have sent all that was pushed, in nanoseconds **times its rate**: in that unit a bit takes
     /// exactly 10^9, and nothing is rounded.
     line_free: u128,
+    /// When each of the frames will have been sent that wait for the line, in nanoseconds; kept if there is a limit of frames.
+    waiting: VecDeque<u64>,
+    answers: VecDeque<Vec<u8>>,
     /// The latest arrival so far, before which no later frame arrives.
     last_arrival_ns: u64,
     arriving: BinaryHeap<Reverse<Arrival>>,
@@ -195,9 +113,12 @@ impl Link {
             duplicate: Threshold::new(model.duplicate),
             reorder: Threshold::new(model.reorder),
             corrupt: Threshold::new(model.corrupt),
+            mark: Threshold::new(model.mark),
             model,
             counters: LinkCounters::default(),
             line_free: 0,
+            waiting: VecDeque::new(),
+            answers: VecDeque::new(),
             last_arrival_ns: 0,
             arriving: BinaryHeap::new(),
             held: Vec::new(),
@@ -210,6 +131,19 @@ impl Link {
     /// How the link behaves.
     pub fn model(&self) -> &LinkModel {
         &self.model
+    }
+
+    /// The link behaves so from now on. What is on its way goes on as it was.
+    pub fn set_model(&mut self, model: LinkModel) {
+        // What waits was timed at the old rate.
+        let free_ns = self.line_free.checked_div(self.model.rate_bps.into());
+        self.line_free = free_ns.unwrap_or(0) * u128::from(model.rate_bps);
+        self.loss = Threshold::new(model.loss);
+        self.duplicate = Threshold::new(model.duplicate);
+        self.reorder = Threshold::new(model.reorder);
+        self.corrupt = Threshold::new(model.corrupt);
+        self.mark = Threshold::new(model.mark);
+        self.model = model;
     }
 
     /// What became of the frames.
@@ -231,32 +165,30 @@ impl Link {
         let reordered = self.reorder.hit(draws.next());
         let corrupted = self.corrupt.hit(draws.next());
         let jitter_ns = scale(draws.next(), nanos(self.model.jitter));
+        let chosen = self.mark.hit(draws.next());
 
-        let Some(sent_ns) = self.transmit(now_ns, bytes.len()) else {
-            self.counters.queue_dropped += 1;
+        let Some((sent_ns, marked)) = self.admit(now_ns, bytes, chosen) else {
             return;
         };
-        if self.in_transit() >= FRAMES_MAX || self.bytes >= BYTES_MAX {
-            self.counters.full += 1;
-            return;
-        }
         if lost {
             self.counters.lost += 1;
             return;
         }
-        let arrival = sent_ns
+        let mut arrival = sent_ns
             .saturating_add(nanos(self.model.delay))
-            .saturating_add(jitter_ns)
-            .max(self.last_arrival_ns);
-        self.last_arrival_ns = arrival;
-        let mut frame = self.store(bytes, info);
+            .saturating_add(jitter_ns);
+        if !self.model.jitter_reorders {
+            arrival = arrival.max(self.last_arrival_ns);
+            self.last_arrival_ns = arrival;
+        }
+        let mut frame = self.store(bytes, info, marked);
         if corrupted {
             self.counters.corrupted += 1;
             flip_bits(&mut frame.bytes, self.model.corrupt_bits, &mut draws);
         }
         if duplicated {
             self.counters.duplicated += 1;
-            let copy = self.store(bytes, info);
+            let copy = self.store(bytes, info, marked);
             self.insert(arrival, copy);
         }
         if reordered && self.model.reorder_distance > 0 {
@@ -307,6 +239,79 @@ impl Link {
         self.arriving.len() + self.held.len()
     }
 
+    /// The next answer to who sends into this link (see [`LinkModel::tell_too_big`]); it is there at once.
+    pub fn take_answer(&mut self) -> Option<Vec<u8>> {
+        self.answers.pop_front()
+    }
+
+    /// The router before the line: when it will have sent the frame, and whether the frame is to be marked. `None`: it dropped it.
+    fn admit(&mut self, now_ns: u64, bytes: &[u8], chosen: bool) -> Option<(u64, bool)> {
+        if self.model.outage.is_some_and(|outage| outage.is_at(now_ns)) {
+            self.counters.outage += 1;
+            return None;
+        }
+        let mtu = self.model.mtu;
+        if mtu != 0 && packet::packet_len(bytes).is_some_and(|len| len > mtu.into()) {
+            self.counters.too_big += 1;
+            self.answer_too_big(bytes, mtu);
+            return None;
+        }
+        let mut marked = chosen || self.is_long(now_ns);
+        if marked {
+            match packet::marking(bytes) {
+                Marking::Capable => {}
+                Marking::NotCapable => {
+                    self.counters.mark_dropped += 1;
+                    return None;
+                }
+                Marking::NoPacket => marked = false,
+            }
+        }
+        if self.in_transit() >= FRAMES_MAX || self.bytes >= BYTES_MAX {
+            self.counters.full += 1;
+            return None;
+        }
+        let Some(sent_ns) = self.transmit(now_ns, bytes.len()) else {
+            self.counters.queue_dropped += 1;
+            return None;
+        };
+        self.counters.marked += u64::from(marked);
+        Some((sent_ns, marked))
+    }
+
+    fn answer_too_big(&mut self, bytes: &[u8], mtu: u16) {
+        if self.model.tell_too_big
+            && self.answers.len() < ANSWERS_MAX
+            && let Some(answer) = packet::too_big(bytes, mtu)
+        {
+            self.counters.answered += 1;
+            self.answers.push_back(answer);
+        }
+    }
+
+    /// Whether so much waits for the line that what comes is to be marked.
+    fn is_long(&mut self, now_ns: u64) -> bool {
+        let LinkModel {
+            rate_bps,
+            mark_bytes,
+            mark_frames,
+            ..
+        } = self.model;
+        let waiting = self
+            .line_free
+            .saturating_sub(u128::from(now_ns) * u128::from(rate_bps));
+        mark_bytes != 0 && waiting >= line_time(mark_bytes)
+            || mark_frames != 0 && self.waiting_frames(now_ns) >= mark_frames as usize
+    }
+
+    /// How many frames wait for the line, the one on it among them.
+    fn waiting_frames(&mut self, now_ns: u64) -> usize {
+        while self.waiting.front().is_some_and(|sent| *sent <= now_ns) {
+            self.waiting.pop_front();
+        }
+        self.waiting.len()
+    }
+
     /// Puts `len` bytes on the line and says when the last of them is sent, in nanoseconds. `None`: no room to wait.
     fn transmit(&mut self, now_ns: u64, len: usize) -> Option<u64> {
         let rate = self.model.rate_bps;
@@ -314,23 +319,35 @@ impl Link {
             return Some(now_ns);
         }
         let rate = u128::from(rate);
-        let time = |bytes: u64| u128::from(bytes) * 8 * NS_PER_S;
         let now = u128::from(now_ns) * rate;
         let start = self.line_free.max(now);
-        let after = start + time(len as u64);
+        let after = start + line_time(len as u64);
         let limit = self.model.queue_bytes;
         // The frame that the line is sending just now does not wait: a queue shorter than a frame passes one at a time.
-        if limit != 0 && start > now && after - now > time(limit) {
+        if limit != 0 && start > now && after - now > line_time(limit) {
+            return None;
+        }
+        let frames = self.model.queue_frames as usize;
+        if frames != 0 && self.waiting_frames(now_ns) >= frames {
             return None;
         }
         self.line_free = after;
-        Some(u64::try_from(after.div_ceil(rate)).unwrap_or(u64::MAX))
+        let sent_ns = u64::try_from(after.div_ceil(rate)).unwrap_or(u64::MAX);
+        if frames != 0 || self.model.mark_frames != 0 {
+            self.waiting.push_back(sent_ns);
+        }
+        let waiting = u64::try_from((after - now) / line_time(1)).unwrap_or(u64::MAX);
+        self.counters.queue_bytes_max = self.counters.queue_bytes_max.max(waiting);
+        Some(sent_ns)
     }
 
-    fn store(&mut self, bytes: &[u8], info: FrameInfo) -> Frame {
+    fn store(&mut self, bytes: &[u8], info: FrameInfo, marked: bool) -> Frame {
         let mut memory = self.spare.pop().unwrap_or_default();
         memory.clear();
         memory.extend_from_slice(bytes);
+        if marked {
+            packet::mark(&mut memory);
+        }
         self.bytes += bytes.len() as u64;
         Frame {
             bytes: memory,
@@ -376,8 +393,9 @@ impl Link {
     }
 }
 
-fn nanos(duration: Duration) -> u64 {
-    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+/// How long so many bytes take on the line, in nanoseconds times its rate.
+fn line_time(bytes: u64) -> u128 {
+    u128::from(bytes) * 8 * NS_PER_S
 }
 
 /// A uniform draw scaled to 0 to `max`.

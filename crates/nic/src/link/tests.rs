@@ -1,3 +1,5 @@
+use std::time::Duration;
+
 use super::*;
 
 const MS: u64 = 1_000_000;
@@ -338,4 +340,187 @@ fn probabilities_out_of_range_are_the_nearest_ones() {
         assert_eq!(Threshold::new(p).hit(0), hit, "{p}");
         assert_eq!(Threshold::new(p).hit(u64::MAX), hit, "{p}");
     }
+}
+
+/// An IPv4 packet of `len` bytes to 10.0.0.2 in a frame, with this ECN field.
+fn packet(ecn: u8, len: usize) -> Vec<u8> {
+    let header = sidecore_wire::Ipv4Header {
+        dscp_ecn: ecn,
+        ..sidecore_wire::Ipv4Header::new([10, 0, 0, 1].into(), [10, 0, 0, 2].into(), 6)
+    };
+    let mut frame = vec![0; 14 + len];
+    frame[12..14].copy_from_slice(&[8, 0]);
+    header.emit(&mut frame[14..], len - 20);
+    frame
+}
+
+fn is_marked(frame: &Frame) -> bool {
+    frame.bytes[15] & 3 == 3
+}
+
+fn pop_all(link: &mut Link, until: u64) -> Vec<Frame> {
+    std::iter::from_fn(|| link.pop(until)).collect()
+}
+
+#[test]
+fn a_queue_of_frames_has_an_end() {
+    // A frame of 1000 bytes takes a millisecond.
+    let mut link = link(LinkModel {
+        rate_bps: 8_000_000,
+        queue_frames: 10,
+        ..LinkModel::default()
+    });
+    for _ in 0..30 {
+        link.push(0, &[0; 1000]);
+    }
+    assert_eq!(link.counters().queue_dropped, 20);
+    assert_eq!(link.counters().queue_bytes_max, 10_000);
+    assert_eq!(pop_all(&mut link, 3 * MS).len(), 3);
+    for _ in 0..30 {
+        link.push(3 * MS, &[0; 60]);
+    }
+    assert_eq!(link.counters().queue_dropped, 20 + 27);
+    assert_eq!(pop_all(&mut link, 20 * MS).len(), 10);
+}
+
+#[test]
+fn a_step_marks_what_is_capable_and_drops_the_rest() {
+    for (bytes, frames) in [(5 * 1014, 0), (0, 5)] {
+        let mut link = link(LinkModel {
+            rate_bps: 8_000_000,
+            mark_bytes: bytes,
+            mark_frames: frames,
+            ..LinkModel::default()
+        });
+        for _ in 0..5 {
+            link.push(0, &packet(2, 1000));
+        }
+        assert_eq!(link.counters().marked, 0);
+        link.push(0, &packet(2, 1000));
+        link.push(0, &packet(0, 1000));
+        link.push(0, &[0xff; 60]);
+        let c = *link.counters();
+        assert_eq!((c.marked, c.mark_dropped), (1, 1));
+        let marked: Vec<bool> = pop_all(&mut link, 100 * MS).iter().map(is_marked).collect();
+        let mut expected = [false; 7];
+        expected[5] = true;
+        // The last is no packet: full of ones as it was.
+        expected[6] = true;
+        assert_eq!(marked, expected);
+        link.push(100 * MS, &packet(2, 1000));
+        assert_eq!(link.counters().marked, 1, "the queue is short again");
+    }
+}
+
+#[test]
+fn chance_marks_as_often_as_asked() {
+    let mut link = link(LinkModel {
+        mark: 0.1,
+        ..LinkModel::default()
+    });
+    for n in 0..10_000 {
+        link.push(n, &packet(u8::from(n % 2 == 0), 40));
+    }
+    let c = *link.counters();
+    assert!((430..570).contains(&c.marked), "{c:?}");
+    assert!((430..570).contains(&c.mark_dropped), "{c:?}");
+    let marked = pop_all(&mut link, MS)
+        .iter()
+        .filter(|f| is_marked(f))
+        .count();
+    assert_eq!(marked as u64, c.marked);
+}
+
+#[test]
+fn what_is_too_big_does_not_pass_and_its_sender_is_told_or_not() {
+    for tell in [true, false] {
+        let mut link = link(LinkModel {
+            mtu: 1400,
+            tell_too_big: tell,
+            ..LinkModel::default()
+        });
+        link.push(0, &packet(0, 1400));
+        link.push(0, &packet(0, 1401));
+        // No packet.
+        link.push(0, &[0xff; 2000]);
+        let c = *link.counters();
+        assert_eq!((c.too_big, c.answered), (1, u64::from(tell)));
+        assert_eq!(pop_all(&mut link, 0).len(), 2);
+        assert_eq!(link.take_answer().is_some(), tell);
+        assert_eq!(link.take_answer(), None);
+        for _ in 0..1000 {
+            link.push(0, &packet(0, 1500));
+        }
+        let answers = std::iter::from_fn(|| link.take_answer()).count();
+        assert_eq!(answers, if tell { ANSWERS_MAX } else { 0 });
+    }
+}
+
+#[test]
+fn nothing_passes_in_an_outage() {
+    let outage = |every| {
+        Some(Outage {
+            after: Duration::from_millis(2),
+            length: Duration::from_millis(3),
+            every: Duration::from_millis(every),
+        })
+    };
+    for (every, expected) in [(0, "..xxx........"), (4, "..xxx.xxx.xxx")] {
+        let mut link = link(LinkModel {
+            outage: outage(every),
+            ..LinkModel::default()
+        });
+        let seen: String = (0..13)
+            .map(|ms| {
+                link.push(ms * MS, &[0; 60]);
+                let passed = link.pop(ms * MS).is_some();
+                if passed { '.' } else { 'x' }
+            })
+            .collect();
+        assert_eq!(seen, expected);
+        let lost = expected.matches('x').count();
+        assert_eq!(link.counters().outage, lost as u64);
+    }
+}
+
+#[test]
+fn jitter_reorders_if_it_may() {
+    let model = LinkModel {
+        jitter: Duration::from_micros(50),
+        jitter_reorders: true,
+        ..LinkModel::default()
+    };
+    let arrived = run(&mut link(model), 1000, 60, 1000);
+    assert!(!numbers(&arrived).is_sorted());
+    assert!(arrived.is_sorted_by_key(|(at, _)| *at));
+    for (at, number) in arrived {
+        let sent = u64::from(number) * 1000;
+        assert!((sent..=sent + 50_000).contains(&at));
+    }
+}
+
+#[test]
+fn a_link_changes_and_what_waits_keeps_its_time() {
+    let slow = LinkModel {
+        rate_bps: 8_000_000,
+        ..LinkModel::default()
+    };
+    let mut link = link(slow);
+    link.push(0, &[0; 1000]);
+    let fast = LinkModel {
+        rate_bps: 80_000_000,
+        ..LinkModel::default()
+    };
+    link.set_model(fast);
+    link.push(0, &[0; 1000]);
+    assert_eq!(link.next_arrival_ns(), Some(MS));
+    assert_eq!(pop_all(&mut link, MS).len(), 1);
+    assert_eq!(link.next_arrival_ns(), Some(MS + MS / 10));
+    link.set_model(LinkModel {
+        loss: 1.0,
+        ..LinkModel::default()
+    });
+    link.push(0, &[0; 60]);
+    assert_eq!(link.counters().lost, 1);
+    assert_eq!(pop_all(&mut link, 2 * MS).len(), 1);
 }

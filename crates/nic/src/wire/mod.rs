@@ -37,7 +37,11 @@ pub struct WireConfig {
     pub mtu: u16,
     /// Whether TCP super-segments pass, whole.
     pub tso: bool,
-    /// How each direction behaves. Its seed is not used, but [`seed`](Self::seed).
+    /// Checksums are computed by the sender and left to the receiver, as on a line that may damage frames: for ends that pass frames on to
+    /// somebody else. So it is anyway if the link's model corrupts.
+    pub checksums: bool,
+    /// How each direction behaves; super-segments count as one frame. Its seed is not used, but [`seed`](Self::seed); an outage counts from the
+    /// making of the wire; there is no router that would know an MTU ([`join`](crate::link::join) has one).
     pub link: LinkModel,
     /// Seed of the links; each direction has a stream of chance of its own.
     pub seed: u64,
@@ -52,6 +56,7 @@ impl Default for WireConfig {
             capacity: 512,
             mtu: 1500,
             tso: true,
+            checksums: false,
             link: LinkModel::default(),
             seed: 1,
             macs: [
@@ -66,13 +71,18 @@ impl Default for WireConfig {
 ///
 /// # Errors
 ///
-/// The capacity or MTU is out of range, or the system has no descriptors left.
+/// The capacity or MTU is out of range, the link's model has an MTU, or the system has no descriptors left.
 pub fn pair(config: &WireConfig) -> Result<(Wire, Wire), NicError> {
     if config.mtu < 576 || !(1..=1 << 20).contains(&config.capacity) {
         return Err(NicError::BadConfig(format!(
             "a wire of {} frames with MTU {} is impossible: use 1 to 1048576 frames, MTU 576 or more",
             config.capacity, config.mtu
         )));
+    }
+    if config.link.mtu != 0 {
+        return Err(NicError::BadConfig(
+            "a wire has no router that would drop what is too big: give the wire itself an MTU, or join devices by a link".into(),
+        ));
     }
     let frame_max = u64::from(config.mtu) + u64::from(ETHERNET_LEN);
     let longest = if config.tso {
@@ -94,7 +104,7 @@ pub fn pair(config: &WireConfig) -> Result<(Wire, Wire), NicError> {
         },
         counters: NicCounters::default(),
         frame_max: frame_max as usize,
-        checksums: config.link.corrupt > 0.0,
+        checksums: config.checksums || config.link.corrupt > 0.0,
         out,
         input,
         link: LinkEnd::new(config, index as u64),
@@ -111,7 +121,7 @@ pub struct Wire {
     counters: NicCounters,
     /// Bytes of the longest frame that is no super-segment.
     frame_max: usize,
-    /// Whether to compute checksums: the link corrupts frames.
+    /// Whether to compute checksums.
     checksums: bool,
     out: sys::Sender,
     input: sys::Receiver,
@@ -298,7 +308,8 @@ impl Nic for Wire {
     }
 
     fn next_arrival_ns(&self) -> Option<u64> {
-        self.link.as_ref()?.link.next_arrival_ns()
+        let end = self.link.as_ref()?;
+        Some(end.link.next_arrival_ns()?.saturating_add(end.start_ns))
     }
 
     fn counters(&self) -> &NicCounters {
@@ -315,6 +326,8 @@ impl Drop for Wire {
 /// The receiving end of a direction with an imperfect link.
 struct LinkEnd {
     link: Link,
+    /// When it was made: time 0 of the link.
+    start_ns: u64,
     /// The frames that the engine has; a token is an index.
     held: [Frame; BURST],
     held_len: usize,
@@ -330,6 +343,7 @@ impl LinkEnd {
         (!model.is_perfect()).then(|| {
             Box::new(Self {
                 link: Link::new(model),
+                start_ns: monotonic_ns(),
                 held: core::array::from_fn(|_| Frame::default()),
                 held_len: 0,
             })
@@ -342,7 +356,7 @@ impl LinkEnd {
         burst: &mut RxBurst,
         counters: &mut NicCounters,
     ) -> usize {
-        let now = monotonic_ns();
+        let now = monotonic_ns().saturating_sub(self.start_ns);
         while let Some(word) = input.peek() {
             let mark = Mark::unpack(word);
             let token = input.take(mark.len.into());

@@ -518,7 +518,21 @@ impl Connection {
         let at = self.send_nxt();
         let mut segment = self.segment(now, TcpFlags::ACK, at..at, false);
         // After a FIN, SND.NXT lies one after the data.
-        segment.header.seq = self.snd_seq(self.snd_nxt);
+        segment.header.seq = self.snd_seq(self.acceptable_nxt());
         segment
+    }
+
+    /// SND.NXT, or where it lies beyond a window that has shrunk, that window's edge: what lies outside of its window the peer discards with its
+    /// ACK (RFC 9293 section 3.10.7.4), and two ends that both have more out than the other takes would acknowledge nothing for ever. Less than a
+    /// unit of the scaled window is no shrinking, but rounding. As Linux has it.
+    #[inline]
+    pub(super) fn acceptable_nxt(&self) -> u64 {
+        let edge = self.snd_una + u64::from(self.snd_wnd);
+        let unit = 1 << self.snd_scale.shift();
+        if edge + unit <= self.snd_nxt {
+            edge
+        } else {
+            self.snd_nxt
+        }
     }
 }

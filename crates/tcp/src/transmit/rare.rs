@@ -57,10 +57,11 @@ impl Connection {
     }
 
     /// `<SEQ=SND.NXT><ACK=RCV.NXT><CTL=RST,ACK>`; in SYN-RECEIVED SND.NXT is ISS + 1. With timestamps, if those are in use (RFC 7323
-    /// section 3.2: they "SHOULD be sent in an <RST> segment").
+    /// section 3.2: they "SHOULD be sent in an <RST> segment"). Where the window has shrunk, the peer answers what lies in it with a challenge ACK
+    /// (RFC 5961 section 3.2), which brings it a reset where it wants it; beyond it, it would hear nothing.
     fn reset(&mut self, now: Instant) -> TxSegment {
         let header = TcpHeader {
-            seq: self.snd_seq(self.snd_nxt),
+            seq: self.snd_seq(self.acceptable_nxt()),
             ack: self.rcv_seq(self.rcv_nxt),
             flags: TcpFlags::RST | TcpFlags::ACK,
             window: UnscaledWindow(0),
