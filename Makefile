@@ -18,7 +18,7 @@ setup-demo:
 	@scripts/setup.sh iproute2:ip
 
 setup-test:
-	@scripts/setup.sh iproute2:ip curl:curl wrk:wrk tcpdump:tcpdump dnsmasq-base:dnsmasq nginx-light:nginx cargo-nextest:cargo-nextest
+	@scripts/setup.sh iproute2:ip curl:curl wrk:wrk tcpdump:tcpdump g++:c++ dnsmasq-base:dnsmasq nginx-light:nginx cargo-nextest:cargo-nextest
 
 demo: setup-demo build
 	target/release/sidecore demo $(DEMO_ARGS)

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# All tests: the model-checked builds of what threads and processes share, the documentation's examples, and the workspace's.
+# All tests: the model-checked builds of what threads and processes share, the documentation's examples, the fuzz targets for seconds, and the
+# workspace's.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -12,6 +13,9 @@ echo "== model checking (loom)"
 
 echo "== documentation examples"
 cargo test --workspace --doc --quiet
+
+echo "== fuzzing, seconds each"
+scripts/fuzz.sh 3
 
 echo "== workspace"
 cargo nextest run --workspace --no-fail-fast "$@"

@@ -42,7 +42,7 @@ impl ChallengeBudget {
     /// What this second's budget is.
     fn drawn(&self, second: u64) -> u32 {
         let hash = self.hasher.hash(second, 0) as u32;
-        let share = u64::from(hash) * u64::from(self.per_second) >> 32;
+        let share = (u64::from(hash) * u64::from(self.per_second)) >> 32;
         (self.per_second / 2).saturating_add(share as u32)
     }
 }

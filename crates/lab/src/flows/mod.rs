@@ -82,6 +82,7 @@ pub fn algorithm(name: &str) -> Option<Algorithm> {
         "reno" => Some(Algorithm::NewReno),
         "cubic" => Some(Algorithm::Cubic),
         "dctcp" => Some(Algorithm::Dctcp),
+        "bbr" => Some(Algorithm::Bbr),
         _ => None,
     }
 }
