@@ -35,7 +35,7 @@ for target in "${targets[@]}"; do
     fi
     mkdir -p "found/$target" "artifacts/$target" "corpus/$target"
     log=artifacts/$target.log
-    if ! "$program" -max_total_time="$seconds" -max_len=4096 -timeout=20 -rss_limit_mb=2048 -print_final_stats=1 \
+    if ! "$program" -max_total_time="$seconds" -max_len=4096 -len_control=0 -timeout=20 -rss_limit_mb=2048 -print_final_stats=1 \
         -artifact_prefix="artifacts/$target/" "found/$target" "corpus/$target" >"$log" 2>&1; then
         tail -40 "$log" >&2
         echo "fuzz: $target failed; its input is in fuzz/artifacts/$target, its log is fuzz/$log" >&2
