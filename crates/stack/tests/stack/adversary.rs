@@ -12,6 +12,12 @@ proptest! {
     }
 }
 
+fn long_run(seed: u64) {
+    let mut rng = Rng::new(seed);
+    let bytes: Vec<u8> = (0..6000).map(|_| rng.below(256) as u8).collect();
+    adversary::run(&bytes);
+}
+
 /// Longer ones, from a seed.
 #[test]
 fn long_runs() {
@@ -19,8 +25,13 @@ fn long_runs() {
         .ok()
         .and_then(|runs| runs.parse().ok());
     for seed in 0..runs.unwrap_or(60) {
-        let mut rng = Rng::new(seed);
-        let bytes: Vec<u8> = (0..6000).map(|_| rng.below(256) as u8).collect();
-        adversary::run(&bytes);
+        long_run(seed);
     }
+}
+
+/// What found something once.
+#[test]
+fn runs_that_stood_still() {
+    // Segments grew beyond a window of one segment, and nothing could go out any more.
+    long_run(776);
 }
