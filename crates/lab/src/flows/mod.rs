@@ -121,7 +121,7 @@ pub fn run(
     let mut stage = Stage::create(models, plans)?;
     let stop = AtomicBool::new(false);
     let [warm_up, measure] = times;
-    let flows = std::thread::scope(|scope| {
+    let (flows, said) = std::thread::scope(|scope| {
         let streams = stage.connect(plans, Instant::now() + CONNECT)?;
         let start = Instant::now();
         let mut sinks = Vec::new();
@@ -131,14 +131,15 @@ pub fn run(
             sinks.push(scope.spawn(move || ends::take(&to, start, stop)));
         }
         let slept = sleep_until(start + warm_up + measure);
+        // Before they end: of connections that are gone the engine says nothing.
+        let said = stage.engine_says();
         stop.store(true, Ordering::Relaxed);
         let bins: Vec<Vec<u64>> = sinks
             .into_iter()
             .map(|sink| sink.join().expect("a sink panicked"))
             .collect();
-        slept.map(|()| bins)
+        slept.map(|()| (bins, said))
     })?;
-    let said = stage.engine_says();
     let flows = plans
         .iter()
         .zip(flows)
