@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Runs every fuzz target for so many seconds (default 5), from the seeds in fuzz/corpus. Needs no nightly compiler: the coverage marks that
 # libFuzzer reads are the compiler's own, and what a sanitizer would find the crates that forbid unsafe code cannot do.
-# Usage: scripts/fuzz.sh [SECONDS [TARGET...]]; what is found new is kept in fuzz/found/TARGET.
+# Usage: scripts/fuzz.sh [SECONDS [TARGET...]]; what is found new is kept in fuzz/found/TARGET. FUZZ_SEED=N makes runs alike.
 set -euo pipefail
 cd "$(dirname "$0")/../fuzz"
 
@@ -35,7 +35,7 @@ for target in "${targets[@]}"; do
     fi
     mkdir -p "found/$target" "artifacts/$target" "corpus/$target"
     log=artifacts/$target.log
-    if ! "$program" -max_total_time="$seconds" -max_len=4096 -len_control=0 -timeout=20 -rss_limit_mb=2048 -print_final_stats=1 \
+    if ! "$program" -seed="${FUZZ_SEED:-0}" -max_total_time="$seconds" -max_len=4096 -len_control=0 -timeout=20 -rss_limit_mb=2048 -print_final_stats=1 \
         -artifact_prefix="artifacts/$target/" "found/$target" "corpus/$target" >"$log" 2>&1; then
         tail -40 "$log" >&2
         echo "fuzz: $target failed; its input is in fuzz/artifacts/$target, its log is fuzz/$log" >&2

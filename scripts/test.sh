@@ -15,7 +15,7 @@ echo "== documentation examples"
 cargo test --workspace --doc --quiet
 
 echo "== fuzzing, seconds each"
-scripts/fuzz.sh 3
+FUZZ_SEED=1 scripts/fuzz.sh 3
 
 echo "== workspace"
 cargo nextest run --workspace --no-fail-fast "$@"
