@@ -32,8 +32,10 @@ fuzz_target!(|segment: &[u8]| {
         .collect();
     assert_eq!(again, expected);
     let left_out = header.options.sack.len() - again.options.sack.len();
+    // The first block has the option's own four bytes, padding included, before it.
+    let needed = if again.options.sack.is_empty() { 12 } else { 8 };
     assert!(
-        left_out == 0 || len + 8 > 60,
+        left_out == 0 || len + needed > 60,
         "a block that had room was left out"
     );
 });
