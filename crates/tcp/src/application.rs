@@ -29,6 +29,10 @@ impl Connection {
 
     /// Switches Nagle's algorithm off (RFC 9293 section 3.7.4, MUST-17).
     pub fn set_no_delay(&mut self, no_delay: bool) {
+        if self.flags.any(Flags::NO_DELAY) && !no_delay {
+            // It was not kept: as if what is out ended with a small segment.
+            self.snd_sml = self.snd_nxt as u32;
+        }
         self.flags.assign(Flags::NO_DELAY, no_delay);
     }
 

@@ -98,7 +98,8 @@ pub struct Connection {
     /// MAX.SND.WND: the largest window that the peer ever offered.
     pub(crate) max_snd_wnd: u32,
     pub(crate) window: Window,
-    /// The end, modulo 2^32, of the last segment sent that was smaller than the MSS (Minshall's variant of Nagle).
+    /// The end, modulo 2^32, of the last segment sent that was smaller than the MSS (Minshall's variant of Nagle); without Nagle's algorithm,
+    /// those at the end of a super-segment are left out.
     pub(crate) snd_sml: u32,
     /// TS.Recent; it is as old as `last_received`.
     pub(crate) ts_recent: u32,
@@ -114,6 +115,9 @@ pub struct Connection {
     /// Segments that are still acknowledged quickly.
     pub(crate) quick_acks: u8,
     pub(crate) ecn_marks: EcnMarks,
+    /// With less room than this in the congestion window, in KiB and rounded up, it may count as used. Looked at instead of what it
+    /// follows from (`room_unused`), which changes rarely: whatever lets that grow sets this to ROOM_UNKNOWN.
+    pub(crate) room_due: u16,
 
     /// How long after `retransmit_at` the retransmission timer proper fires, in microseconds.
     pub(crate) rto_after_us: u32,
@@ -322,6 +326,7 @@ impl Connection {
             delayed_ack_ms: delayed_ack_ms(config.delayed_ack),
             quick_acks: QUICK_ACKS,
             ecn_marks: EcnMarks::default(),
+            room_due: crate::transmit::ROOM_UNKNOWN,
             retransmit_at: Instant::NEVER,
             ack_at: Instant::NEVER,
             idle_at: Instant::NEVER,
@@ -384,6 +389,7 @@ impl Connection {
         };
         let path = self.cold.path.low;
         self.mss = self.cold.peer_mss.min(self.cold.announced_mss).min(path) - options;
+        self.room_due = crate::transmit::ROOM_UNKNOWN;
         if self.window.cwnd != ecn::HELD {
             // A window of one segment stays one when segments grow (RFC 4821): else nothing could go out, nor anything come that opens it.
             self.window.cwnd = self.window.cwnd.max(self.mss.into());

@@ -175,6 +175,7 @@ impl Connection {
         }
         let calm = self.outstanding().saturating_add(self.burst());
         self.window.ssthresh = self.window.ssthresh.max(undo.ssthresh);
+        self.room_due = crate::transmit::ROOM_UNKNOWN;
         self.window.cwnd = self.window.cwnd.max(undo.cwnd.min(calm));
         if self.window.cwnd < undo.cwnd {
             // The rest by slow start.

@@ -293,6 +293,14 @@ fn must_61_the_last_segment_is_pushed() {
     t.recv(ack(2000));
     t.fire();
     t.sends([data(2000, 1000).push(true)]);
+    // And where there is room for more.
+    let mut t = Script::established();
+    for turn in 1..4 {
+        let end = turn * 100;
+        t.write(end as u64);
+        t.sends([data(end - 100, 100).push(true)]);
+        t.recv(ack(end));
+    }
 }
 
 #[test]

@@ -39,9 +39,37 @@ struct Plan {
     len: u32,
     /// What the congestion window leaves after it.
     room: u32,
+    /// Whether it moves [`Connection::snd_sml`].
+    small: bool,
+    /// ACK, and PSH if it goes to the end of what there is, or is a super-segment, which is delivered at its end where the peer puts segments
+    /// together again.
+    flags: TcpFlags,
 }
 
+/// The unit of [`Connection::room_due`].
+const ROOM_SHIFT: u32 = 10;
+
+/// What lets [`Connection::room_due`] be found out anew.
+pub(crate) const ROOM_UNKNOWN: u16 = u16::MAX;
+
+const PUSHED: TcpFlags = TcpFlags::ACK.union(TcpFlags::PSH);
+
 impl Connection {
+    /// So many of the bytes that wait, wherever they end.
+    fn plan(&self, len: u32, room: u32) -> Plan {
+        let mss = u32::from(self.mss);
+        Plan {
+            len,
+            room,
+            small: self.is_small(len),
+            flags: if len > mss || self.snd_nxt + u64::from(len) == self.send_limit {
+                PUSHED
+            } else {
+                TcpFlags::ACK
+            },
+        }
+    }
+
     /// The next segment to send, or `None`. To be called until it gives `None`, at the end of the caller's turn, so that
     /// acknowledgments ride on the data of that turn.
     ///
@@ -71,10 +99,7 @@ impl Connection {
         let unsent = self.send_limit.saturating_sub(self.snd_nxt);
         if unsent > 0 {
             if self.snd_nxt == self.snd_una {
-                // "before beginning transmission": not while the peer's window is closed.
-                if self.snd_wnd > 0 {
-                    self.restart_after_idle(now);
-                }
+                self.restart_after_idle(now);
                 self.run_at = now;
             }
             match self.sendable_of::<LOSSY>(unsent, tx.max_segments_bytes) {
@@ -92,7 +117,8 @@ impl Connection {
     fn poll_fin_or_ack(&mut self, now: Instant, ranges: &mut RangePool) -> Option<TxSegment> {
         if self.fin_is_next() {
             let room = self.window.cwnd;
-            return Some(self.new_data::<true>(now, Plan { len: 0, room }, ranges));
+            let fin = self.plan(0, room);
+            return Some(self.new_data::<true>(now, fin, ranges));
         }
         self.flags.any(Flags::ACK_NOW).then(|| self.pure_ack(now))
     }
@@ -225,25 +251,32 @@ impl Connection {
         let room = self.window.cwnd.saturating_sub(in_flight);
         let mss = u32::from(self.mss);
         let most = u64::from(room.min(max_segments_bytes.max(mss))).min(usable);
-        let len = if most < unsent {
+        let (len, small, flags) = if most < unsent {
             // Not to the end: full segments.
             let most = most as u32;
             if most < mss {
                 return self.sendable_below_mss(unsent.min(usable), room);
             }
-            most - most % mss
+            let len = most - most % mss;
+            let flags = if len > mss { PUSHED } else { TcpFlags::ACK };
+            (len, false, flags)
         } else {
             // "PUSHed and D <= U": to the end, with a partial segment last.
             let unsent = unsent as u32;
             match self.hold_partial() {
-                None => unsent,
-                Some(_) if unsent >= mss => unsent - unsent % mss,
+                None => (unsent, self.is_small(unsent), PUSHED),
+                Some(_) if unsent >= mss => {
+                    let len = unsent - unsent % mss;
+                    return Ok(self.plan(len, room - len));
+                }
                 Some(hold) => return Err(hold),
             }
         };
         Ok(Plan {
             len,
             room: room - len,
+            small,
+            flags,
         })
     }
 
@@ -257,10 +290,7 @@ impl Connection {
         // "min(D,U) >= Fs * Max(SND.WND)" with Fs = 1/2, "or if … the override timeout occurs".
         let enough = len >= self.max_snd_wnd / 2 || self.flags.any(Flags::FLUSH);
         if len > 0 && enough {
-            return Ok(Plan {
-                len,
-                room: room - len,
-            });
+            return Ok(self.plan(len, room - len));
         }
         Err(Hold::Window)
     }
@@ -283,6 +313,13 @@ impl Connection {
             .wrapping_sub(1);
         let small_is_out = behind < self.outstanding();
         (small_is_out && !self.flags.any(Flags::NO_DELAY)).then_some(Hold::Nagle)
+    }
+
+    /// Whether so many bytes are less than a segment, or, where Nagle's algorithm has to know of that, end with less than one.
+    #[inline]
+    fn is_small(&self, len: u32) -> bool {
+        let mss = u32::from(self.mss);
+        len < mss || (!self.flags.any(Flags::NO_DELAY) && !len.is_multiple_of(mss))
     }
 
     /// No data can go out: if nothing else will wake the connection, a timer must.
@@ -317,20 +354,16 @@ impl Connection {
         plan: Plan,
         ranges: &mut RangePool,
     ) -> TxSegment {
-        let mss = u32::from(self.mss);
         let len = plan.len;
         let start = self.snd_nxt;
         let end = start + u64::from(len);
-        if len < mss || !len.is_multiple_of(mss) {
+        if plan.small {
             self.snd_sml = end as u32;
         }
-        let mut flags = TcpFlags::ACK;
-        // A super-segment is delivered at its end where the peer puts segments together again.
-        if end == self.send_limit || len > mss {
-            flags |= TcpFlags::PSH;
-        }
-        if plan.room < mss.max(self.room_unused()) || self.flags.any(Flags::UNUSUAL) {
-            flags = self.unusual_data(plan, end);
+        let mut flags = plan.flags;
+        let little_room = plan.room >> ROOM_SHIFT < u32::from(self.room_due);
+        if LOSSY || little_room || self.flags.any(Flags::UNUSUAL) {
+            flags = self.unusual_data(len, plan.room, end);
         }
         let sequence_end = end + u64::from(flags.contains(TcpFlags::FIN));
         self.note_sent(now, ranges);
@@ -358,12 +391,16 @@ impl Connection {
         segment
     }
 
-    /// In slow start, a window that is half used counts as used: "pipeACK >= (1/2)*cwnd" (RFC 7661 section 4.3; so does Linux). Otherwise
-    /// no room for a segment may be left.
-    #[inline]
+    /// How much room a congestion window that is not used up leaves, at least. In slow start, a window that is half used counts as used
+    /// ("pipeACK >= (1/2)*cwnd", RFC 7661 section 4.3; so does Linux). Otherwise no room for a segment may be left.
     fn room_unused(&self) -> u32 {
         let Window { cwnd, ssthresh } = self.window;
-        if cwnd < ssthresh { cwnd / 2 } else { 0 }
+        let mss = u32::from(self.mss);
+        if cwnd < ssthresh {
+            mss.max(cwnd / 2)
+        } else {
+            mss
+        }
     }
 
     /// `len` bytes of new data, whatever the congestion window says.
@@ -374,7 +411,8 @@ impl Connection {
         ranges: &mut RangePool,
     ) -> TxSegment {
         let room = u32::from(self.mss);
-        self.new_data::<true>(now, Plan { len, room }, ranges)
+        let plan = self.plan(len, room);
+        self.new_data::<true>(now, plan, ranges)
     }
 
     /// `len` bytes of new data, for which the congestion window has room.
@@ -386,37 +424,42 @@ impl Connection {
     ) -> TxSegment {
         let used = self.in_flight().saturating_add(len);
         let room = self.window.cwnd.saturating_sub(used);
-        self.new_data::<true>(now, Plan { len, room }, ranges)
+        let plan = self.plan(len, room);
+        self.new_data::<true>(now, plan, ranges)
     }
 
     /// What [`Flags::UNUSUAL`] asks for when data up to `end` goes out. Returns the segment's flags.
     #[inline(never)]
-    fn unusual_data(&mut self, plan: Plan, end: u64) -> TcpFlags {
+    fn unusual_data(&mut self, len: u32, room: u32, end: u64) -> TcpFlags {
         let mss = u32::from(self.mss);
-        let room_left = mss.max(self.room_unused());
-        let limited = plan.room < room_left || self.is_paced_at_the_window(plan.len);
+        let room_unused = self.room_unused();
+        // A segment is rounded up. Half a window is rounded down: growth stops where no more than that is used, and would else have every
+        // segment come here.
+        let due = (room_unused >> ROOM_SHIFT).max((mss >> ROOM_SHIFT) + 1);
+        self.room_due = due.min(ROOM_UNKNOWN.into()) as u16;
+        let limited = room < room_unused || self.is_paced_at_the_window(len);
         self.flags.assign(Flags::CWND_LIMITED, limited);
-        self.cold.window_used = self.window.cwnd.saturating_sub(plan.room);
+        self.cold.window_used = self.window.cwnd.saturating_sub(room);
         if self.flags.any(Flags::PROBING) {
             // The persist timer has done its work; the retransmission timer starts.
             self.flags.clear(Flags::PROBING);
             self.retransmit_at = Instant::NEVER;
         }
-        if plan.len < mss || !plan.len.is_multiple_of(mss) {
+        if len < mss || !len.is_multiple_of(mss) {
             self.flags.clear(Flags::FLUSH);
         }
         let mut flags = TcpFlags::ACK;
-        if plan.len > mss {
+        if len > mss {
             flags |= TcpFlags::PSH;
         }
-        if self.flags.any(Flags::CWR_DUE) && plan.len > 0 {
+        if self.flags.any(Flags::CWR_DUE) && len > 0 {
             self.flags.clear(Flags::CWR_DUE);
             flags |= TcpFlags::CWR;
         }
         if end == self.send_limit {
             self.flags.clear(Flags::CORKED.or(Flags::FLUSH));
             // A FIN alone pushes nothing that was not pushed before.
-            if plan.len > 0 && !self.flags.any(Flags::MORE) {
+            if len > 0 && !self.flags.any(Flags::MORE) {
                 flags |= TcpFlags::PSH;
             }
             if self.flags.any(Flags::FIN_QUEUED) {
@@ -441,6 +484,10 @@ impl Connection {
     #[cold]
     #[inline(never)]
     fn restart_window(&mut self, now: Instant) {
+        if self.snd_wnd == 0 {
+            // "before beginning transmission": not while the peer's window is closed.
+            return;
+        }
         let idle_us = now.micros_since(self.rtt_started, u32::MAX);
         let initial = initial_window(
             self.cold.settings.initial_window_segments,
@@ -457,6 +504,7 @@ impl Connection {
         let Window { cwnd, ssthresh } = self.window;
         if ssthresh != NO_SSTHRESH {
             self.window.ssthresh = ssthresh.max(cwnd / 4 * 3);
+            self.room_due = ROOM_UNKNOWN;
         }
         let halvings = (idle_us / self.rto_us.max(1)).min(31);
         self.window.cwnd = (cwnd >> halvings).max(cwnd.min(initial));
