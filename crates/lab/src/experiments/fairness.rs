@@ -114,6 +114,7 @@ fn rounds(
                 sender,
                 controller,
                 ecn: false,
+                paced: false,
             });
             if sharers[0] == sharers[1] {
                 for (plan, number) in plans.iter_mut().zip(["first", "second"]) {

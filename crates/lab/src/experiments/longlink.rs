@@ -25,6 +25,8 @@ struct Comparison {
     /// Of the engine and the kernel.
     controllers: [&'static str; 2],
     line: Kind,
+    /// Whether the engine paces.
+    paced: bool,
     /// What the engine is to reach of what the kernel does. Of BBR there are several versions, so that there is no aim.
     aim: Option<f64>,
 }
@@ -38,35 +40,47 @@ enum Kind {
     Marks,
 }
 
-const COMPARISONS: [Comparison; 5] = [
+const COMPARISONS: [Comparison; 6] = [
     Comparison {
         name: "cubic",
         controllers: ["cubic", "cubic"],
         line: Kind::Loses,
+        paced: false,
         aim: Some(0.9),
     },
     Comparison {
         name: "reno",
         controllers: ["reno", "reno"],
         line: Kind::Loses,
+        paced: false,
         aim: None,
     },
     Comparison {
         name: "bbr",
         controllers: ["bbr", "bbr"],
         line: Kind::Loses,
+        paced: false,
         aim: None,
     },
     Comparison {
         name: "cubic with ECN",
         controllers: ["cubic", "cubic"],
         line: Kind::Marks,
+        paced: false,
         aim: Some(0.9),
+    },
+    Comparison {
+        name: "cubic with ECN, paced",
+        controllers: ["cubic", "cubic"],
+        line: Kind::Marks,
+        paced: true,
+        aim: None,
     },
     Comparison {
         name: "dctcp",
         controllers: ["dctcp", "dctcp"],
         line: Kind::Marks,
+        paced: false,
         aim: Some(0.9),
     },
 ];
@@ -190,6 +204,7 @@ fn one(
             Sender::Kernel => kernel,
         },
         ecn: comparison.line == Kind::Marks,
+        paced: comparison.paced,
     };
     let line = line(comparison.line, round);
     flows::run(comparison.name, round, line, &[plan], times(settings))

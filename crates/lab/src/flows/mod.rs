@@ -44,6 +44,8 @@ pub struct Plan {
     pub controller: &'static str,
     /// Whether ECN is asked for.
     pub ecn: bool,
+    /// Whether the engine paces what its controller would let go at once (`--pacing`). Of the kernel's it is the queueing discipline's affair.
+    pub paced: bool,
 }
 
 /// Flows over one link, all at once.
@@ -258,6 +260,7 @@ mod tests {
             sender,
             controller: "cubic",
             ecn: false,
+            paced: false,
         };
         let plans = [plan(Sender::Engine), plan(Sender::Kernel)];
         let times = [Duration::from_millis(200), Duration::from_millis(1000)];

@@ -232,6 +232,7 @@ fn start_engine(switch: &Namespace, plans: &[Plan]) -> anyhow::Result<EngineHand
             bail!("the engine has no controller named {}", plan.controller);
         };
         config.tcp.congestion = algorithm;
+        config.tcp.pacing = plan.paced;
         if plan.ecn {
             config.tcp.ecn = Ecn::Request;
         }
