@@ -120,6 +120,9 @@ pub mod flags {
     pub const FIN: u8 = 1 << 5;
     /// Receive: complete only when full.
     pub const WAIT_ALL: u8 = 1 << 6;
+    /// Send, of a stream: this data, and what was sent before it, is urgent (RFC 9293 section 3.8.5, MSG_OOB): the peer is told that
+    /// urgent data ends with its last byte. It is sent in line. No flag of a send is [`WAIT_ALL`], which has the same bit.
+    pub const URGENT: u8 = 1 << 6;
     /// Connect: the SYN asks for a Fast Open cookie or, if the engine has one of that server, waits for the first bytes to send and takes
     /// them along (RFC 7413, TCP_FASTOPEN_CONNECT). These bytes may be delivered twice to a server that was restarted meanwhile.
     pub const FAST_OPEN: u8 = 1 << 7;
@@ -199,13 +202,16 @@ pub enum Opt {
     /// Bytes a second at which data goes out at most, where the engine's own bound is not less; 0: the engine's default (read: there is no
     /// bound). Data is paced where there is one (SO_MAX_PACING_RATE).
     MaxPacingRate = 26,
+    /// Read only: the stream offset after the last urgent data of which the peer has told; 0: it told of none. The mark of SIOCATMARK
+    /// and the byte that is out of band without SO_OOBINLINE is the last byte before it ([`crate::EventKind::Urgent`]).
+    UrgentMark = 27,
 }
 
 impl Opt {
     /// From its number.
     pub const fn from_raw(raw: u64) -> Option<Self> {
         use Opt::*;
-        const ALL: [Opt; 26] = [
+        const ALL: [Opt; 27] = [
             NoDelay,
             Cork,
             Keepalive,
@@ -232,6 +238,7 @@ impl Opt {
             FastOpen,
             Info,
             MaxPacingRate,
+            UrgentMark,
         ];
         if raw >= 1 && raw as usize <= ALL.len() {
             Some(ALL[raw as usize - 1])
@@ -427,11 +434,11 @@ mod tests {
         for raw in 0..=16 {
             assert_eq!(Operation::from_raw(raw).unwrap() as u8, raw);
         }
-        for raw in 1..=26 {
+        for raw in 1..=27 {
             assert_eq!(Opt::from_raw(raw).unwrap() as u64, raw);
         }
         assert_eq!(Opt::from_raw(0), None);
-        assert_eq!(Opt::from_raw(27), None);
+        assert_eq!(Opt::from_raw(28), None);
     }
 
     #[test]

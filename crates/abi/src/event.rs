@@ -43,6 +43,9 @@ pub enum EventKind {
     /// After a send, fewer bytes wait unsent than option [`crate::command::Opt::NotsentLowat`] says. Body 0: stream offset up to which
     /// bytes were sent.
     Writable = 11,
+    /// The peer has urgent data, or more than it told of before (RFC 9293 section 3.8.5). Body 0: the stream offset after its last byte. The
+    /// data is in line: it comes, or came, like all other. Where the pool receives, this comes before the bytes of the segment that told.
+    Urgent = 12,
 }
 
 impl EventKind {
@@ -50,7 +53,7 @@ impl EventKind {
     #[inline]
     pub const fn from_raw(raw: u8) -> Option<Self> {
         use EventKind::*;
-        const ALL: [EventKind; 12] = [
+        const ALL: [EventKind; 13] = [
             Completion,
             Received,
             ReceivedInto,
@@ -63,6 +66,7 @@ impl EventKind {
             Incoming,
             Error,
             Writable,
+            Urgent,
         ];
         if (raw as usize) < ALL.len() {
             Some(ALL[raw as usize])
@@ -252,9 +256,9 @@ mod tests {
             Event::decode(&failed.encode()).unwrap().flags,
             flags::FAILED
         );
-        for raw in 0..=11 {
+        for raw in 0..=12 {
             assert_eq!(EventKind::from_raw(raw).unwrap() as u8, raw);
         }
-        assert_eq!(Event::decode(&Entry::new(12, 0, 0, [0; 7])), None);
+        assert_eq!(Event::decode(&Entry::new(13, 0, 0, [0; 7])), None);
     }
 }

@@ -193,7 +193,7 @@ impl Lane {
 
     /// Sends a piece of a region, without copying where the driver can gather: the bytes must stay as they are until the peer has
     /// acknowledged them. With [`flags::NOTIFY`] a Sent event tells when that is so, for this send and all before it; without, learn it
-    /// from a later send's, or from Closed. Never partial. Further flags: MORE, FIN, COPY, LIST.
+    /// from a later send's, or from Closed. Never partial. Further flags: MORE, FIN, COPY, LIST, URGENT.
     #[inline]
     pub fn send(
         &mut self,

@@ -79,6 +79,108 @@ fn a_conversation_as_with_std() {
 }
 
 #[test]
+fn urgent_data_in_line() {
+    let engine = start();
+    let sockets = group(&engine);
+    let (listener, address) = listen(&sockets);
+    let mut client = TcpStream::connect(&sockets, address).unwrap();
+    let (mut server, _) = listener.accept().unwrap();
+    assert_eq!(
+        (server.at_mark().unwrap(), server.urgent_left().unwrap()),
+        (false, None)
+    );
+    client.write_all(b"before").unwrap();
+    assert_eq!(client.send_urgent(b"now!").unwrap(), 4);
+    client.write_all(b"after").unwrap();
+    assert_eq!(server.wait_urgent().unwrap(), Some(10));
+    // A look does not go beyond the mark either.
+    let mut out = [0; 99];
+    while server.peek(&mut out).unwrap() < 9 {}
+    assert_eq!(server.peek(&mut out).unwrap(), 9);
+    let mut bytes = [0; 9];
+    server.read_exact(&mut bytes).unwrap();
+    assert_eq!((&bytes, server.at_mark().unwrap()), (b"beforenow", true));
+    assert_eq!(server.urgent_left().unwrap(), Some(1));
+    let refused = server.read_urgent(true).unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::InvalidInput, "it is in line");
+    let mut bytes = [0; 6];
+    server.read_exact(&mut bytes).unwrap();
+    assert_eq!((&bytes, server.urgent_left().unwrap()), (b"!after", None));
+    // The other way, and then the end: nobody waits for ever.
+    drop(server);
+    assert_eq!(client.wait_urgent().unwrap(), None);
+    engine.stop();
+}
+
+#[test]
+fn urgent_data_out_of_band() {
+    let engine = start();
+    let sockets = group(&engine);
+    let (listener, address) = listen(&sockets);
+    let mut client = TcpStream::connect(&sockets, address).unwrap();
+    let (mut server, _) = listener.accept().unwrap();
+    server.set_oob_inline(false).unwrap();
+    assert!(!server.oob_inline().unwrap());
+    let none = server.read_urgent(true).unwrap_err();
+    assert_eq!(none.kind(), ErrorKind::InvalidInput, "there is none");
+    // The first mark is passed by; the second is read before the stream is, the third after.
+    for octet in *b"123" {
+        client.write_all(b"data ").unwrap();
+        assert_eq!(client.send_urgent(&[octet]).unwrap(), 1);
+        let mut bytes = [0; 5];
+        server.wait_urgent().unwrap();
+        if octet == b'2' {
+            while server.read_urgent(false).is_err() {
+                std::thread::yield_now();
+            }
+            assert_eq!(server.read_urgent(true).unwrap(), Some(octet));
+            let again = server.read_urgent(true).unwrap_err();
+            assert_eq!(again.kind(), ErrorKind::InvalidInput, "it was read");
+        }
+        server.read_exact(&mut bytes).unwrap();
+        assert_eq!((&bytes, server.at_mark().unwrap()), (b"data ", true));
+        client.write_all(b"rest").unwrap();
+        server.read_exact(&mut bytes[..4]).unwrap();
+        assert_eq!(
+            (&bytes[..4], server.at_mark().unwrap()),
+            (&b"rest"[..], false)
+        );
+    }
+    assert_eq!(server.read_urgent(true).unwrap(), Some(b'3'), "it was kept");
+    engine.stop();
+}
+
+#[test]
+fn there_is_room_for_urgent_data() {
+    let engine = start();
+    let config = SocketsConfig {
+        stream_bytes: 100_000,
+        ..SocketsConfig::default()
+    };
+    let sockets = engine::group_with(&engine, 1024, config);
+    let (listener, address) = listen(&sockets);
+    let mut client = TcpStream::connect(&sockets, address).unwrap();
+    let (server, _) = listener.accept().unwrap();
+    server
+        .set_option(sidecore_client::Opt::ReceiveBuffer, 4096)
+        .unwrap();
+    client.set_nonblocking(true).unwrap();
+    let bytes = pattern(1 << 20, 1);
+    let mut sent = 0;
+    let full = Instant::now() + Duration::from_millis(200);
+    while Instant::now() < full {
+        sent += client.write(&bytes[sent..]).unwrap_or(0);
+    }
+    assert!(sent < bytes.len());
+    assert_eq!(client.send_urgent(b"stop").unwrap(), 4);
+    assert_eq!(
+        server.wait_urgent().map(|left| left.is_some()).unwrap(),
+        true
+    );
+    engine.stop();
+}
+
+#[test]
 fn timeouts_and_nonblocking() {
     let engine = start();
     let sockets = group(&engine);

@@ -105,6 +105,11 @@ impl End {
         out
     }
 
+    fn option(&mut self, dti: Dti, option: Opt) -> u64 {
+        self.lane.get_option(dti, option, 77).unwrap();
+        self.expect(dti, EventKind::Completion).body[0]
+    }
+
     fn extent(&self, offset: u64, len: u32) -> Extent {
         self.region.extent(offset, len).unwrap()
     }
@@ -571,5 +576,55 @@ fn an_event_queue_that_nobody_reads_loses_nothing() {
             other => panic!("{other:?}"),
         }
     }
+    engine.stop();
+}
+
+#[test]
+fn urgent_data_is_told_before_it_comes() {
+    let engine = start();
+    let mut end = End::new(&engine);
+    let (client, server) = end.pair();
+    assert_eq!(end.option(server, Opt::UrgentMark), 0);
+    end.region.write(0, &[b'x'; 5000]).unwrap();
+    let extent = end.extent(0, 5000);
+    end.lane.send(client, extent, 0, 0).unwrap();
+    end.lane
+        .send_inline(client, b"stop", flags::URGENT, 0)
+        .unwrap();
+    end.lane.send_inline(client, b"on", 0, 0).unwrap();
+    let told = end.expect(server, EventKind::Urgent);
+    assert_eq!(told.body[0], 5004);
+    assert!(
+        end.kept.iter().all(|event| event.dti != server),
+        "it is told first"
+    );
+    assert_eq!(end.receive(server, 5006)[5000..], *b"stopon");
+    assert_eq!(end.option(server, Opt::UrgentMark), 5004);
+    // More: told again. Each kind of send can be urgent, and one with FIN.
+    let piece = end.extent(0, 10);
+    end.lane.send_copy(client, piece, flags::URGENT, 0).unwrap();
+    assert_eq!(end.expect(server, EventKind::Urgent).body[0], 5016);
+    end.lane
+        .send(client, piece, flags::URGENT | flags::FIN | flags::NOTIFY, 9)
+        .unwrap();
+    assert_eq!(end.expect(server, EventKind::Urgent).body[0], 5026);
+    end.expect(client, EventKind::Sent);
+    // It cannot be set, and a datagram has none.
+    end.lane
+        .set_option(server, Opt::UrgentMark, 1, 0, 5)
+        .unwrap();
+    assert_eq!(
+        end.find(server, EventKind::Completion).status,
+        Status::Invalid
+    );
+    let datagrams = end.lane.create_datagram(&end.queue, &end.queue).unwrap();
+    let nobody = format!("{ADDRESS}:9").parse().unwrap();
+    end.lane
+        .send_to(datagrams, piece, nobody, flags::URGENT, 6)
+        .unwrap();
+    assert_eq!(
+        end.find(datagrams, EventKind::Completion).status,
+        Status::Invalid
+    );
     engine.stop();
 }

@@ -45,6 +45,10 @@ macro_rules! host_by_tables {
             self.tables.readable(user, receive_next, fin);
         }
 
+        fn urgent(&mut self, user: User, _conn: ConnId, end: u64) {
+            self.tables.urgent(user, end);
+        }
+
         #[inline]
         fn acknowledged(&mut self, user: User, _conn: ConnId, send_una: u64) {
             self.tables.acknowledged(user, send_una);

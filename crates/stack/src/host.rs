@@ -46,6 +46,13 @@ pub trait Host {
     /// segment that moved it or brought the FIN, after its bytes were stored.
     fn readable(&mut self, user: User, conn: ConnId, receive_next: u64, fin: bool);
 
+    /// The peer has urgent data that ends before stream offset `end`: in line, like all other data, and perhaps yet to come. Called each
+    /// time that this is new or more than before (RFC 9293 section 3.8.5, MUST-32), and before any byte of the segment that said so is
+    /// stored.
+    fn urgent(&mut self, user: User, conn: ConnId, end: u64) {
+        let _ = (user, conn, end);
+    }
+
     /// The peer has acknowledged all bytes before `send_una`: they may be released.
     fn acknowledged(&mut self, user: User, conn: ConnId, send_una: u64);
 

@@ -2,7 +2,7 @@
 
 use core::net::Ipv4Addr;
 
-use sidecore_tcp::{CloseReason, DropReason, Instant, Outcome, RxRange, State, reset_for};
+use sidecore_tcp::{CloseReason, DropReason, Instant, Notice, Outcome, RxRange, State, reset_for};
 use sidecore_wire::{TcpFlags, TcpHeader, tcp};
 
 use crate::connections::{Owner, flag};
@@ -235,11 +235,14 @@ impl Stack {
             self.counters.challenges_withheld += 1;
             self.connections[index].tcp.withhold_challenge();
         }
-        if outcome.respawn {
+        if outcome.notice == Some(Notice::Respawn) {
             return self.give_way(index);
         }
         if outcome.established && !self.established(now, index, host) {
             return Verdict::Done;
+        }
+        if outcome.notice == Some(Notice::Urgent) {
+            self.urgent_ahead(index, host);
         }
         self.common_outcome(index, outcome, *payload, host);
         if let Some(reason) = outcome.closed {
@@ -247,6 +250,17 @@ impl Stack {
         }
         self.touch(index);
         Verdict::Done
+    }
+
+    /// The host hears of urgent data before it gets any of it.
+    fn urgent_ahead<H: Host>(&mut self, index: u32, host: &mut H) {
+        let slot = &self.connections[index];
+        let id = self.connections.id(index);
+        if slot.owner == Owner::Host
+            && let Some(end) = slot.tcp.urgent_receive_end()
+        {
+            host.urgent(slot.user, id, end);
+        }
     }
 
     /// The handshake is complete; false if the host does not want the connection.
@@ -426,5 +440,8 @@ impl Stack {
 
 #[inline]
 fn is_rare(outcome: &Outcome) -> bool {
-    outcome.established || outcome.respawn || outcome.closed.is_some() || outcome.dropped.is_some()
+    outcome.established
+        || outcome.notice.is_some()
+        || outcome.closed.is_some()
+        || outcome.dropped.is_some()
 }

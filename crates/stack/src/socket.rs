@@ -267,6 +267,17 @@ impl Stack {
         true
     }
 
+    /// The bytes up to stream offset `end`, which [`set_send_limit`](Self::set_send_limit) has named or will name in this turn, are urgent
+    /// (RFC 9293 section 3.8.5). See [`Connection::set_urgent`]. False if the id is stale or the connection closed.
+    pub fn set_urgent(&mut self, id: ConnId, end: u64) -> bool {
+        let Some(index) = self.open(id) else {
+            return false;
+        };
+        self.connections[index].tcp.set_urgent(end);
+        self.touch(index);
+        true
+    }
+
     /// Sets an option. False if the id is stale, the connection closed, or the option one that cannot be changed.
     pub fn set_option(&mut self, id: ConnId, option: SocketOption) -> bool {
         let Some(index) = self.open(id) else {

@@ -9,6 +9,7 @@
 //! - [`affinity`], [`clock`], [`counters`]: cores, cycles, CPU time.
 //! - [`netns`], [`tap`], [`interface`], [`netlink`]: namespaces and network devices.
 //! - [`uring`]: a safe io_uring for sockets.
+//! - [`mark`]: where a socket stands in urgent data.
 //! - [`privileges`]: giving up what is no longer needed.
 
 pub mod affinity;
@@ -16,6 +17,7 @@ pub mod clock;
 pub mod counters;
 pub mod futex;
 pub mod interface;
+pub mod mark;
 pub mod memfd;
 pub mod mmap;
 pub mod netlink;

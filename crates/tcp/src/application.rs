@@ -155,6 +155,8 @@ impl Connection {
                 | State::CloseWait
         );
         self.enter_closed(CloseReason::Aborted);
-        self.flags.assign(Flags::RESET_DUE, must_reset);
+        if must_reset {
+            self.flags.set(Flags::RESET_DUE.or(Flags::RESET_OWN));
+        }
     }
 }

@@ -24,6 +24,7 @@ use crate::time::{Instant, micros, millis};
 use crate::tlp::Tlp;
 use crate::types::{CloseReason, State};
 use crate::undo::Undo;
+use crate::urgent::Urgent;
 use crate::window::Autotune;
 
 /// What RFC 9293 section 3.7.1 assumes of a peer over IPv4 that announces no MSS (MUST-15).
@@ -218,8 +219,16 @@ pub(crate) struct Cold {
     pub(crate) peer_mss: u16,
     pub(crate) announced_mss: u16,
     pub(crate) counters: Counters,
+    /// What few connections ever need.
+    pub(crate) seldom: Option<Box<Seldom>>,
+}
+
+/// What few connections ever need, and what would make all others larger.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub(crate) struct Seldom {
     /// Of connections that were opened so.
-    pub(crate) fast_open: Option<Box<FastOpen>>,
+    pub(crate) fast_open: Option<FastOpen>,
+    pub(crate) urgent: Urgent,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
@@ -512,7 +521,7 @@ impl Cold {
             peer_mss: config.default_peer_mss,
             announced_mss,
             counters: Counters::default(),
-            fast_open: None,
+            seldom: None,
         }
     }
 }

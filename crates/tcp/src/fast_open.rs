@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 use sidecore_wire::{FastOpenCookie, SeqNumber, TcpOptions};
 
 use crate::Connection;
-use crate::connection::DEFAULT_PEER_MSS;
+use crate::connection::{Cold, DEFAULT_PEER_MSS, Seldom};
 use crate::flags::Flags;
 use crate::types::{Outcome, RxRange, State};
 
@@ -70,17 +70,17 @@ impl Connection {
         }
         let mss = if mss == 0 { DEFAULT_PEER_MSS } else { mss };
         let room = mss.min(self.cold.announced_mss) - OPTIONS_MAX;
-        self.cold.fast_open = Some(Box::new(FastOpen {
+        self.seldom().fast_open = Some(FastOpen {
             offer: Some(cookie.unwrap_or(FastOpenCookie::REQUEST)),
             hold: cookie.is_some(),
             room: if cookie.is_some() { room } else { 0 },
             ..FastOpen::default()
-        }));
+        });
     }
 
     /// What became of the Fast Open that [`Connection::use_fast_open`] began; `None` if there was none.
     pub fn fast_open_result(&self) -> Option<FastOpenResult> {
-        let fast = self.cold.fast_open.as_deref()?;
+        let fast = self.cold.fast_open()?;
         (!self.cold.passive).then_some(FastOpenResult {
             cookie: fast.answer.filter(|cookie| !cookie.is_request()),
             mss: self.cold.peer_mss,
@@ -97,26 +97,36 @@ impl Connection {
 
     /// Payload bytes that the SYN may carry; 0: it waits for none.
     pub fn syn_data_room(&self) -> u16 {
-        let fast = self.cold.fast_open.as_deref();
+        let fast = self.cold.fast_open();
         fast.map_or(0, |fast| fast.room)
     }
 
     /// The SYN waits for data no longer: it goes with its cookie alone.
     pub fn release_syn(&mut self) {
-        if let Some(fast) = self.cold.fast_open.as_deref_mut() {
+        if let Some(fast) = self
+            .cold
+            .seldom
+            .as_deref_mut()
+            .and_then(Seldom::fast_open_mut)
+        {
             fast.hold = false;
         }
     }
 
     /// Data went with the SYN and was taken: for `TCP_INFO`.
     pub fn syn_data_acked(&self) -> bool {
-        let fast = self.cold.fast_open.as_deref();
+        let fast = self.cold.fast_open();
         fast.is_some_and(|fast| fast.acked > 0)
     }
 
     /// In SYN-RECEIVED, before the SYN-ACK is sent: it carries this cookie.
     pub fn grant_cookie(&mut self, cookie: FastOpenCookie) {
-        let fast = self.cold.fast_open.get_or_insert_default();
+        let fast = self
+            .cold
+            .seldom
+            .get_or_insert_default()
+            .fast_open
+            .get_or_insert_default();
         fast.offer = Some(cookie);
     }
 
@@ -126,7 +136,12 @@ impl Connection {
     /// What the caller must store the outcome says. A FIN is not taken; the peer sends it again.
     pub fn take_syn_data(&mut self, payload_len: u32) -> Outcome {
         debug_assert!(self.state == State::SynReceived && self.rcv_nxt == 0);
-        let fast = self.cold.fast_open.get_or_insert_default();
+        let fast = self
+            .cold
+            .seldom
+            .get_or_insert_default()
+            .fast_open
+            .get_or_insert_default();
         fast.open = true;
         let len = u64::from(payload_len).min(self.rcv_limit);
         fast.acked = len.try_into().unwrap_or(u16::MAX);
@@ -146,7 +161,7 @@ impl Connection {
 
     /// SYN-SENT: there is a cookie, and nothing yet that could go with it.
     pub(crate) fn syn_is_held(&self) -> bool {
-        let fast = self.cold.fast_open.as_deref();
+        let fast = self.cold.fast_open();
         fast.is_some_and(|fast| fast.hold && !fast.repeated)
             && self.state == State::SynSent
             && self.send_limit == 0
@@ -156,7 +171,12 @@ impl Connection {
     /// The option of a SYN or SYN-ACK; and how many bytes go with it.
     #[cold]
     pub(crate) fn fast_open_on_syn(&mut self, options: &mut TcpOptions) -> u64 {
-        let Some(fast) = self.cold.fast_open.as_deref_mut() else {
+        let Some(fast) = self
+            .cold
+            .seldom
+            .as_deref_mut()
+            .and_then(Seldom::fast_open_mut)
+        else {
             return 0;
         };
         if self.state == State::SynReceived && !self.cold.passive {
@@ -170,6 +190,10 @@ impl Connection {
         if self.cold.passive {
             return 0;
         }
+        if self.flags.any(Flags::URGENT) {
+            // A SYN carries no URG: the data follows, and says so.
+            fast.room = 0;
+        }
         fast.sent = self.send_limit.min(fast.room.into()) as u16;
         self.snd_nxt = fast.sent.into();
         fast.sent.into()
@@ -177,7 +201,11 @@ impl Connection {
 
     /// The SYN was not answered in time: the next one has neither cookie nor data.
     pub(crate) fn fast_open_gives_up(&mut self) {
-        if let Some(fast) = self.cold.fast_open.as_deref_mut()
+        if let Some(fast) = self
+            .cold
+            .seldom
+            .as_deref_mut()
+            .and_then(Seldom::fast_open_mut)
             && !self.cold.passive
         {
             fast.repeated = true;
@@ -186,7 +214,7 @@ impl Connection {
 
     /// Whether this acknowledges the SYN, and nothing that was not sent: data may have gone with it.
     pub(crate) fn acknowledges_syn(&self, ack: SeqNumber) -> bool {
-        let fast = self.cold.fast_open.as_deref();
+        let fast = self.cold.fast_open();
         let sent = fast.map_or(0, |fast| u64::from(fast.sent));
         u64::from(ack.distance_from(self.snd_base)) <= sent.max(self.snd_nxt)
     }
@@ -199,7 +227,12 @@ impl Connection {
         options: &TcpOptions,
         outcome: &mut Outcome,
     ) {
-        let Some(fast) = self.cold.fast_open.as_deref_mut() else {
+        let Some(fast) = self
+            .cold
+            .seldom
+            .as_deref_mut()
+            .and_then(Seldom::fast_open_mut)
+        else {
             return;
         };
         fast.answer = options.fast_open;
@@ -213,10 +246,22 @@ impl Connection {
 
     /// Whether data may be sent although the handshake is not complete.
     pub(crate) fn may_send_early(&self) -> bool {
-        let fast = self.cold.fast_open.as_deref();
+        let fast = self.cold.fast_open();
         fast.is_some_and(|fast| fast.open)
             && self.state == State::SynReceived
             && !self.flags.any(Flags::SYN_DUE)
+    }
+}
+
+impl Cold {
+    fn fast_open(&self) -> Option<&FastOpen> {
+        self.seldom.as_deref()?.fast_open.as_ref()
+    }
+}
+
+impl Seldom {
+    fn fast_open_mut(&mut self) -> Option<&mut FastOpen> {
+        self.fast_open.as_mut()
     }
 }
 

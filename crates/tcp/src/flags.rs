@@ -15,14 +15,19 @@ impl Flags {
     pub(crate) const SYN_DUE: Self = Self(1 << 1);
     /// A zero-window or keepalive probe must go out.
     pub(crate) const PROBE_DUE: Self = Self(1 << 2);
-    /// The connection is gone and the peer must hear it.
+    /// A RST must go out: of which kind, the next two say.
     pub(crate) const RESET_DUE: Self = Self(1 << 3);
-    /// One segment is answered by a RST, and the connection stays (SYN-SENT, SYN-RECEIVED: an unacceptable ACK).
-    pub(crate) const RESET_REPLY: Self = Self(1 << 4);
+    /// The connection is gone and the peer must hear it. With RESET_DUE.
+    pub(crate) const RESET_OWN: Self = Self(1 << 37);
+    /// One segment is answered by a RST, and the connection stays (SYN-SENT, SYN-RECEIVED: an unacceptable ACK). With RESET_DUE.
+    pub(crate) const RESET_REPLY: Self = Self(1 << 38);
     /// A presumed-lost segment goes out whatever the window says (RFC 6675 section 5 step 4.3).
     pub(crate) const RETRANSMIT_NOW: Self = Self(1 << 5);
     /// FIN-WAIT-2 of a closed connection: its timer has yet to be set.
     pub(crate) const FIN_WAIT_2_DUE: Self = Self(1 << 6);
+
+    /// Urgent data was written, and is perhaps not acknowledged.
+    pub(crate) const URGENT: Self = Self(1 << 4);
 
     /// The list of transmit times holds something.
     pub(crate) const RUNS: Self = Self(1 << 7);
@@ -99,7 +104,6 @@ impl Flags {
     pub(crate) const RARE_DUE: Self = Self::SYN_DUE
         .or(Self::PROBE_DUE)
         .or(Self::RESET_DUE)
-        .or(Self::RESET_REPLY)
         .or(Self::FIN_WAIT_2_DUE)
         .or(Self::ACKS_OWED);
     /// poll_transmit certainly has something to do.
@@ -123,6 +127,7 @@ impl Flags {
         .or(Self::SACK_DUE)
         .or(Self::CWR_DUE)
         .or(Self::PACED)
+        .or(Self::URGENT)
         .or(Self::LOSSY);
     /// Header prediction is off: not ESTABLISHED, or something is amiss.
     pub(crate) const UNPREDICTED: Self = Self::LOSSY

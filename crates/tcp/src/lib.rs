@@ -51,13 +51,13 @@
 //! (spurious retransmissions), 5681, 6928, 3465, 9406 and 9438 (congestion control), draft-ietf-ccwg-bbr, 3168 (ECN), 8257 (DCTCP), 5482 (user timeout),
 //! 6191 (TIME-WAIT), 5927 (ICMP), 7413 (Fast Open).
 //!
-//! It does not: urgent data as such (RFC 6093: it is data), data on a SYN without Fast Open. `docs/loss-recovery.md` says more about loss.
+//! Urgent data is in line, and its end is told (RFC 6093). Not there: data on a SYN without Fast Open. `docs/loss-recovery.md` says more about loss.
 //!
 //! # What is where
 //!
 //! Opening and fields in `connection`, segments in `receive`, segments out `transmit`, `timers`,
 //! `recovery`, `scoreboard`, `rack`, `tlp`, `edges`, `flight`, `prr` and `undo` (loss), `congestion`, `ecn`, `model` and `pacing` (how fast), `window` (what we
-//! advertise), `sack` (what we report), `rtt`.
+//! advertise), `sack` (what we report), `rtt`, `urgent`.
 //!
 //! Nothing here allocates after set-up, blocks, or panics on what a peer sends.
 
@@ -98,6 +98,7 @@ mod tlp;
 mod transmit;
 mod types;
 mod undo;
+mod urgent;
 mod window;
 
 pub use challenge::ChallengeLimit;
@@ -113,6 +114,6 @@ pub use reset::reset_for;
 pub use snapshot::{ConnectionSnapshot, RestoreError};
 pub use time::Instant;
 pub use types::{
-    BbrInfo, CloseReason, DropReason, IcmpKind, Info, Outcome, RxRange, State, TimeoutOutcome,
-    TxLimits, TxSegment,
+    BbrInfo, CloseReason, DropReason, IcmpKind, Info, Notice, Outcome, RxRange, State,
+    TimeoutOutcome, TxLimits, TxSegment,
 };

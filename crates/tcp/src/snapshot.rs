@@ -108,7 +108,7 @@ impl Connection {
                 out_of_order: RangeList::new(),
                 sacked: RangeList::new(),
                 flight: Flight::new(),
-                fast_open: self.cold.fast_open.clone(),
+                seldom: self.cold.seldom.clone(),
                 controller: self.cold.controller.clone(),
                 pacing: self.cold.pacing.clone(),
                 ..self.cold

@@ -317,7 +317,9 @@ impl Connection {
         // Linux, too, counts the probes of an orphan whether they are answered or not.
         let orphan = self.flags.any(Flags::ORPHAN) && self.cold.probe_backoff >= ORPHAN_ATTEMPTS;
         if orphan || self.unanswered_too_long(now) {
-            self.flags.assign(Flags::RESET_DUE, orphan);
+            if orphan {
+                self.flags.set(Flags::RESET_DUE.or(Flags::RESET_OWN));
+            }
             return Some(self.give_up());
         }
         self.cold.attempts = self.cold.attempts.saturating_add(1);
@@ -375,7 +377,7 @@ impl Connection {
             return None;
         }
         if self.cold.keepalive_probes >= settings.keepalive_probes {
-            self.flags.set(Flags::RESET_DUE);
+            self.flags.set(Flags::RESET_DUE.or(Flags::RESET_OWN));
             return Some(self.give_up());
         }
         self.cold.keepalive_probes += 1;

@@ -123,9 +123,19 @@ pub struct Outcome {
     pub dropped: Option<DropReason>,
     /// A challenge ACK is due (RFC 5961) that is due for nothing else: see [`crate::Connection::withhold_challenge`].
     pub challenge: bool,
+    /// Something else that is seldom.
+    pub notice: Option<Notice>,
+}
+
+/// What is seldom of a segment. No segment is both.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
+pub enum Notice {
     /// In TIME-WAIT a newer SYN arrived (RFC 9293 section 3.10.7.4, RFC 6191): the caller may replace this connection
     /// by a fresh one for this SYN. This connection is as before.
-    pub respawn: bool,
+    Respawn,
+    /// There is urgent data ahead, or more of it than was known: see [`crate::Connection::urgent_receive_end`]. It may be that this very
+    /// segment brings it, or that nothing of it has come yet.
+    Urgent,
 }
 
 /// What a timer did.

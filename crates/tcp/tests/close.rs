@@ -3,7 +3,7 @@
 mod common;
 
 use common::script::*;
-use sidecore_tcp::{CloseReason, Config, DropReason, State};
+use sidecore_tcp::{CloseReason, Config, DropReason, Notice, State};
 
 #[test]
 fn we_close_first() {
@@ -204,12 +204,12 @@ fn time_wait_is_reused_by_a_newer_syn() {
     // RFC 9293 section 3.10.7.4: by the sequence number.
     let mut t = time_wait(Script::established());
     let outcome = t.recv(syn().seq(100_000));
-    assert!(outcome.respawn);
+    assert_eq!(outcome.notice, Some(Notice::Respawn));
     assert_eq!(t.state(), State::TimeWait);
     t.sends([]);
     // An old SYN is answered by an ACK.
     let outcome = t.recv(syn().seq(-5000));
-    assert!(!outcome.respawn);
+    assert_eq!(outcome.notice, None);
     assert_eq!(outcome.dropped, Some(DropReason::UnexpectedSyn));
     t.sends([ack(1).seq(1)]);
 }
@@ -223,10 +223,16 @@ fn time_wait_is_reused_by_a_syn_with_a_newer_timestamp() {
     };
     let t = Script::established_with(&config, syn().timestamps(500, 0));
     let mut t = time_wait(t);
-    assert!(t.recv(syn().seq(-90_000).timestamps(501, 0)).respawn);
-    assert!(!t.recv(syn().seq(-90_000).timestamps(500, 0)).respawn);
-    assert!(t.recv(syn().seq(90_000).timestamps(500, 0)).respawn);
-    assert!(!t.recv(syn().seq(90_000).timestamps(499, 0)).respawn);
+    assert_eq!(
+        t.recv(syn().seq(-90_000).timestamps(501, 0)).notice,
+        Some(Notice::Respawn)
+    );
+    assert_eq!(t.recv(syn().seq(-90_000).timestamps(500, 0)).notice, None);
+    assert_eq!(
+        t.recv(syn().seq(90_000).timestamps(500, 0)).notice,
+        Some(Notice::Respawn)
+    );
+    assert_eq!(t.recv(syn().seq(90_000).timestamps(499, 0)).notice, None);
 }
 
 #[test]

@@ -202,13 +202,6 @@ fn an_old_segment_without_data_is_answered_at_a_limited_rate() {
 }
 
 #[test]
-fn urgent_data_is_data() {
-    let mut t = Script::established();
-    let outcome = t.recv(data(0, 10).with(TcpFlags::URG));
-    assert_eq!(outcome.accept.unwrap().len, 10);
-}
-
-#[test]
 fn a_christmas_tree() {
     let all = TcpFlags::from_bits(0x1ff);
     let mut t = Script::established();

@@ -175,6 +175,65 @@ impl TcpStream {
         )
     }
 
+    /// Sends urgent data (RFC 9293 section 3.8.5, MSG_OOB): in line, after what was written, and the peer is told at once that there is urgent
+    /// data that ends with the last byte of `data`. Says how many bytes were taken, as `write` does; what was taken of a part is urgent when the
+    /// rest is sent so, too. Where a stream may have no more in flight, 1024 bytes of urgent data still find room.
+    ///
+    /// RFC 6093 section 5 advises new applications against urgent data.
+    pub fn send_urgent(&self, data: &[u8]) -> io::Result<usize> {
+        let (group, socket) = (self.held.group(), self.held.socket());
+        let timeout = lock(&socket.state).write_timeout;
+        self.held
+            .wait(timeout, |cx| socket.poll_write_urgent(group, cx, data))
+    }
+
+    /// Whether the next byte to be read is the mark, the last byte of the peer's urgent data (SIOCATMARK, `sockatmark`). Reads stop before
+    /// it, so that this can be asked. Does not wait, but takes in what has come.
+    pub fn at_mark(&self) -> io::Result<bool> {
+        self.take_in();
+        Ok(self.held.socket().at_mark())
+    }
+
+    /// How many bytes are to be read until all urgent data is of which the peer has told, come or not; `None`: there is none ahead. Does not
+    /// wait.
+    pub fn urgent_left(&self) -> io::Result<Option<u64>> {
+        self.take_in();
+        Ok(self.held.socket().urgent_left())
+    }
+
+    /// Waits until there is urgent data ahead (POLLPRI), as long as reads wait; as [`Self::urgent_left`] then, with `None` if the stream has
+    /// ended instead.
+    pub fn wait_urgent(&self) -> io::Result<Option<u64>> {
+        let (group, socket) = (self.held.group(), self.held.socket());
+        let timeout = lock(&socket.state).read_timeout;
+        self.held.wait(timeout, |cx| socket.poll_urgent(group, cx))
+    }
+
+    /// Whether the last byte of urgent data stays in the stream (SO_OOBINLINE): true by default, other than with BSD, as RFC 6093 section 6
+    /// recommends. If it does not, reads leave it out, and [`Self::read_urgent`] gives it. Holds for all clones.
+    pub fn set_oob_inline(&self, on: bool) -> io::Result<()> {
+        self.held.socket().set_urgent_inline(on);
+        Ok(())
+    }
+
+    /// See [`Self::set_oob_inline`].
+    pub fn oob_inline(&self) -> io::Result<bool> {
+        Ok(self.held.socket().urgent_inline())
+    }
+
+    /// The last byte of the peer's urgent data (`recv` with MSG_OOB), where it is not in line. Never waits: `WouldBlock` if it is announced
+    /// and has not come, `InvalidInput` if there is none, it was read already, or it is in line; `None` if the stream ended without it.
+    /// When more urgent data comes, the byte before is data like all other. With `consume` false it stays to be read again.
+    pub fn read_urgent(&self, consume: bool) -> io::Result<Option<u8>> {
+        self.take_in();
+        self.held.socket().urgent_octet(self.held.group(), consume)
+    }
+
+    /// Takes in what has come. The engine's end is told by reads.
+    fn take_in(&self) {
+        let _ = self.held.group().try_turn(Duration::ZERO);
+    }
+
     fn receive(&self, mut sink: Scatter<'_, '_>, consume: bool) -> io::Result<usize> {
         let (group, socket) = (self.held.group(), self.held.socket());
         let timeout = lock(&socket.state).read_timeout;

@@ -17,6 +17,7 @@ pub(crate) mod held;
 pub(crate) mod send;
 pub(crate) mod socket;
 pub(crate) mod transfer;
+pub(crate) mod urgent;
 pub(crate) mod wait;
 pub(crate) mod wakers;
 

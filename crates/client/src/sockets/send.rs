@@ -21,6 +21,9 @@ pub(crate) const BLOCK: u32 = 65536;
 /// Sends of one socket that may be in flight.
 const SENDS: usize = 256;
 
+/// … and so many more if they are urgent.
+const URGENT_SENDS: usize = 16;
+
 /// Sends that need no memory are not answered; every so many, one is made that is, so that their number is known.
 const UNANSWERED: u64 = 16;
 
@@ -167,7 +170,9 @@ impl SendQueue {
         self.bytes
     }
 
-    /// Posts as much of a stream's bytes as may be in flight (`window` bytes at most); says how much, and what stopped it.
+    /// Posts as much of a stream's bytes as may be in flight (`window` bytes at most); says how much, and what stopped it. With `urgent`
+    /// the send that ends them says so.
+    #[expect(clippy::too_many_arguments, reason = "what a write needs of its group")]
     pub(crate) fn write(
         &mut self,
         pool: &SendPool,
@@ -175,6 +180,7 @@ impl SendQueue {
         dti: Dti,
         data: &[IoSlice<'_>],
         window: usize,
+        urgent: bool,
         waker: &Waker,
     ) -> (usize, Stop) {
         let total: usize = data.iter().map(|slice| slice.len()).sum();
@@ -185,14 +191,19 @@ impl SendQueue {
         let mut written = 0;
         while written < total {
             let room = window.saturating_sub(self.bytes).min(total - written);
-            if room == 0 || self.flight.len() >= SENDS {
+            let sends = SENDS + if urgent { URGENT_SENDS } else { 0 };
+            if room == 0 || self.flight.len() >= sends {
                 return (written, Stop::Window);
             }
             if !lane.has_room(1) {
                 return (written, Stop::Lane);
             }
+            let bits = |len: usize| match urgent && written + len == total {
+                true => flags::URGENT,
+                false => 0,
+            };
             if room <= INLINE_MAX && self.unanswered < UNANSWERED {
-                self.write_inline(lane, dti, &mut slices, room);
+                self.write_inline(lane, dti, &mut slices, (room, bits(room)));
                 written += room;
                 continue;
             }
@@ -207,14 +218,21 @@ impl SendQueue {
                 let _ = pool.region.write(at, piece);
                 at += piece.len() as u64;
             });
-            let command = Command::new(Operation::Send, dti.handle(), self.next);
+            let command = Command::new(Operation::Send, dti.handle(), self.next)
+                .with_flags(bits(len as usize));
             self.post_block(pool, lane, command, start, len);
             written += len as usize;
         }
         (written, Stop::Done)
     }
 
-    fn write_inline(&mut self, lane: &mut Lane, dti: Dti, slices: &mut Slices<'_, '_>, len: usize) {
+    fn write_inline(
+        &mut self,
+        lane: &mut Lane,
+        dti: Dti,
+        slices: &mut Slices<'_, '_>,
+        (len, bits): (usize, u8),
+    ) {
         let mut small = [0u8; INLINE_MAX];
         let mut at = 0;
         slices.take(len, |piece| {
@@ -222,7 +240,7 @@ impl SendQueue {
             at += piece.len();
         });
         // There is room on the lane: it was asked.
-        if lane.send_inline(dti, &small[..at], 0, self.next).is_ok() {
+        if lane.send_inline(dti, &small[..at], bits, self.next).is_ok() {
             self.sent(len as u32);
             self.unanswered += 1;
         }

@@ -12,6 +12,7 @@ use sidecore_abi::{Command, Event, EventKind, Operation, Status, event};
 
 use super::group::{Group, lock};
 use super::send::SendQueue;
+use super::urgent::Urgent;
 use super::wakers::Wakers;
 use crate::error::{Disconnected, to_io};
 use crate::{Address, Dti, PostError};
@@ -62,6 +63,9 @@ pub(crate) struct State {
     pub(crate) local: Option<SocketAddr>,
     pub(crate) peer: Option<SocketAddr>,
     pub(crate) received: VecDeque<Piece>,
+    /// Stream offset of the next byte to be read.
+    pub(crate) consumed: u64,
+    pub(crate) urgent: Urgent,
     /// The peer has ended its direction.
     pub(crate) end: bool,
     /// Closed was seen.
@@ -138,6 +142,8 @@ impl Socket {
                 local: None,
                 peer: None,
                 received: VecDeque::new(),
+                consumed: 0,
+                urgent: Urgent::default(),
                 end: false,
                 over: None,
                 read_shut: false,
@@ -214,6 +220,10 @@ impl Socket {
             EventKind::Writable => {
                 state.sent = state.sent.max(event.body[0]);
                 state.writers.take_into(wake);
+            }
+            EventKind::Urgent => {
+                state.urgent.told(event.body[0]);
+                state.readers.take_into(wake);
             }
             // Accepted is not handled here; posted receives, registrations and Incoming are not used.
             _ => {}

@@ -10,11 +10,15 @@ use sidecore_abi::{Command, Operation, Status};
 use super::group::{Group, lock};
 use super::send::Stop;
 use super::socket::{Phase, Socket, State};
+use super::urgent::leave_out;
 use crate::error::{Disconnected, kind, to_io};
 use crate::{Address, Lane};
 
 /// The largest payload of a UDP datagram over IPv4.
 const DATAGRAM_MAX: usize = 65507;
+
+/// Urgent data may exceed what a stream may have in flight by so many bytes, as with BSD.
+const URGENT_ALLOWANCE: usize = 1024;
 
 /// Where read bytes go.
 pub(crate) trait Sink {
@@ -73,20 +77,27 @@ impl Sink for Scatter<'_, '_> {
 
 /// Copies out what came, and gives back what is used up. Without `consume` it is only looked at.
 fn copy_received(state: &mut State, group: &Group, sink: &mut impl Sink, consume: bool) -> usize {
+    leave_out(state, group);
     let pool = group.ual.pool();
+    let mut left = state.urgent.before_mark(state.consumed);
     let mut lane: Option<std::sync::MutexGuard<'_, Lane>> = None;
     let (mut total, mut peeked) = (0, 0);
-    while sink.room() > 0 {
+    while sink.room() > 0 && left > 0 {
         let Some(piece) = state.received.get_mut(peeked) else {
             break;
         };
-        let n = sink.put(|skip, out| pool.read_at(&piece.event, piece.taken + skip, out));
+        let n = sink.put(|skip, out| {
+            let most = left.saturating_sub(skip as u64).min(out.len() as u64);
+            pool.read_at(&piece.event, piece.taken + skip, &mut out[..most as usize])
+        });
         total += n;
+        left -= n as u64;
         if !consume {
             peeked += 1;
             continue;
         }
         piece.taken += n;
+        state.consumed += n as u64;
         // A piece of nothing (memory that is not there) must not be read for ever.
         if n == 0 || piece.taken >= piece.event.len() as usize {
             let lane = lane.get_or_insert_with(|| lock(&group.lane));
@@ -150,6 +161,17 @@ impl Socket {
         cx: &mut Context<'_>,
         data: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
+        self.poll_write_as(group, cx, data, false)
+    }
+
+    /// The same, and perhaps as urgent data.
+    pub(super) fn poll_write_as(
+        &self,
+        group: &Group,
+        cx: &mut Context<'_>,
+        data: &[IoSlice<'_>],
+        urgent: bool,
+    ) -> Poll<io::Result<usize>> {
         let mut state = lock(&self.state);
         if let Some(error) = Self::write_error(&state, group) {
             return Poll::Ready(Err(error));
@@ -160,16 +182,28 @@ impl Socket {
         if data.iter().all(|slice| slice.is_empty()) {
             return Poll::Ready(Ok(0));
         }
-        let Some(window) = state.send_window(group.config.stream_bytes.max(1)) else {
+        let most = group.config.stream_bytes.max(1);
+        let window = if urgent {
+            Some(most + URGENT_ALLOWANCE)
+        } else {
+            state.send_window(most)
+        };
+        let Some(window) = window else {
             state.writers.add(cx.waker());
             return Poll::Pending;
         };
         let (written, stop) = {
             let mut lane = lock(&group.lane);
             let memory = &group.memory;
-            let done = state
-                .sends
-                .write(memory, &mut lane, self.dti, data, window, cx.waker());
+            let done = state.sends.write(
+                memory,
+                &mut lane,
+                self.dti,
+                data,
+                window,
+                urgent,
+                cx.waker(),
+            );
             lane.flush();
             done
         };

@@ -129,10 +129,14 @@ pub(super) fn send(cx: &mut Context<'_>, command: &Command) -> Done {
     if let Done::Refused(_) = done {
         return done;
     }
-    if command.flags & flags::FIN != 0
-        && let Some(dti) = cx.tables.dtis.get_mut(slot)
-    {
-        dti.flags |= flag::SHUTDOWN;
+    if let Some(dti) = cx.tables.dtis.get_mut(slot) {
+        if command.flags & flags::URGENT != 0 {
+            dti.flags |= flag::URGENT_SENT;
+            dti.tx.urgent = dti.tx.end;
+        }
+        if command.flags & flags::FIN != 0 {
+            dti.flags |= flag::SHUTDOWN;
+        }
     }
     cx.tables.mark_dirty(slot);
     done

@@ -24,7 +24,7 @@ pub(super) fn send(cx: &mut Context<'_>, command: &Command, slot: u32) -> Done {
 }
 
 fn queue(cx: &mut Context<'_>, command: &Command, slot: u32) -> Result<Done, Status> {
-    if command.flags & (flags::LIST | flags::FIN) != 0 {
+    if command.flags & (flags::LIST | flags::FIN | flags::URGENT) != 0 {
         return Err(Status::Invalid);
     }
     let to = destination(cx, command, slot)?;

@@ -342,6 +342,7 @@ pub(super) fn get(cx: &mut Context<'_>, command: &Command) -> Done {
         Opt::ReceiveBuffer => return number(dti.rx.buffer_option.into()),
         Opt::WindowClamp => return number(dti.rx.window_clamp.into()),
         Opt::NotsentLowat => return number(dti.notsent_lowat.into()),
+        Opt::UrgentMark => return number(dti.rx.urgent),
         Opt::Linger => {
             return number(match dti.linger_ms {
                 _ if dti.has(flag::RESET_ON_CLOSE) => 0,

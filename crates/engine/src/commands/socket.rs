@@ -31,7 +31,7 @@ fn address(address: Address) -> Result<SocketAddr, Status> {
     address.get().ok_or(Status::Invalid)
 }
 
-fn create_with(cx: &mut Context<'_>, command: &Command, role: Role, extra: u16) -> Done {
+fn create_with(cx: &mut Context<'_>, command: &Command, role: Role, extra: u32) -> Done {
     let ual_slot = cx.ual;
     if cx.tables.stopping {
         return Status::Aborted.into();

@@ -83,35 +83,39 @@ pub(crate) struct PostedAccept {
 /// Bits of [`Dti::flags`].
 pub(crate) mod flag {
     /// Limits or orders for the stack changed; the DTI is on the dirty list.
-    pub(crate) const DIRTY: u16 = 1 << 0;
+    pub(crate) const DIRTY: u32 = 1 << 0;
     /// Events could not be put onto a full event queue; the DTI is on its UAL's stalled list.
-    pub(crate) const STALLED: u16 = 1 << 1;
+    pub(crate) const STALLED: u32 = 1 << 1;
     /// The application posted Shutdown (sending).
-    pub(crate) const SHUTDOWN: u16 = 1 << 2;
+    pub(crate) const SHUTDOWN: u32 = 1 << 2;
     /// The stack was told of it.
-    pub(crate) const SHUTDOWN_TOLD: u16 = 1 << 3;
+    pub(crate) const SHUTDOWN_TOLD: u32 = 1 << 3;
     /// The application posted Close.
-    pub(crate) const CLOSE: u16 = 1 << 4;
+    pub(crate) const CLOSE: u32 = 1 << 4;
     /// The stack was told of it.
-    pub(crate) const CLOSE_TOLD: u16 = 1 << 5;
+    pub(crate) const CLOSE_TOLD: u32 = 1 << 5;
     /// The peer's FIN is in order.
-    pub(crate) const END: u16 = 1 << 6;
+    pub(crate) const END: u32 = 1 << 6;
     /// The application was told of it.
-    pub(crate) const END_TOLD: u16 = 1 << 7;
+    pub(crate) const END_TOLD: u32 = 1 << 7;
     /// The connection is over; Closed is due once everything received was delivered.
-    pub(crate) const OVER: u16 = 1 << 8;
+    pub(crate) const OVER: u32 = 1 << 8;
     /// The application does not want to receive any more.
-    pub(crate) const READ_SHUT: u16 = 1 << 9;
+    pub(crate) const READ_SHUT: u32 = 1 << 9;
     /// Only posted buffers take data; what arrives without one waits in the pool.
-    pub(crate) const POSTED_ONLY: u16 = 1 << 10;
+    pub(crate) const POSTED_ONLY: u32 = 1 << 10;
     /// The last send said that more is to come.
-    pub(crate) const MORE: u16 = 1 << 11;
+    pub(crate) const MORE: u32 = 1 << 11;
     /// Abort instead of close (linger of 0).
-    pub(crate) const RESET_ON_CLOSE: u16 = 1 << 12;
+    pub(crate) const RESET_ON_CLOSE: u32 = 1 << 12;
     /// The application wants to hear when little waits unsent.
-    pub(crate) const LOWAT: u16 = 1 << 13;
+    pub(crate) const LOWAT: u32 = 1 << 13;
     /// … and is to hear it: the DTI is on the list of those.
-    pub(crate) const LOWAT_DUE: u16 = 1 << 14;
+    pub(crate) const LOWAT_DUE: u32 = 1 << 14;
+    /// The peer has urgent data, of which the application was not told.
+    pub(crate) const URGENT_DUE: u32 = 1 << 15;
+    /// The application has urgent data, of which the stack was not told.
+    pub(crate) const URGENT_SENT: u32 = 1 << 16;
 }
 
 /// One socket.
@@ -124,7 +128,7 @@ pub(crate) struct Dti {
     /// What it is.
     pub(crate) role: Role,
     /// [`flag`].
-    pub(crate) flags: u16,
+    pub(crate) flags: u32,
     /// Queue for what is received, accepted and closed.
     pub(crate) rx_evq: u16,
     /// Queue for what was sent and connected.
@@ -184,7 +188,7 @@ impl Dti {
 
     /// Whether a flag is set.
     #[inline]
-    pub(crate) fn has(&self, flag: u16) -> bool {
+    pub(crate) fn has(&self, flag: u32) -> bool {
         self.flags & flag != 0
     }
 

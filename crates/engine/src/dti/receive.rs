@@ -66,6 +66,8 @@ pub(crate) struct ReceiveQueue {
     pub(crate) posted: List,
     /// Everything before this was delivered.
     pub(crate) delivered: u64,
+    /// Where the peer's urgent data ends, as far as it has told; 0: it has not.
+    pub(crate) urgent: u64,
     /// Everything before this is stored and in order.
     pub(crate) in_order: u64,
     /// Bytes that the application gave back (or that went into its own buffers).

@@ -42,6 +42,8 @@ pub(crate) struct TransmitQueue {
     pub(crate) list: List,
     /// Stream offset after the last byte that the application has sent.
     pub(crate) end: u64,
+    /// Where urgent data ends, as far as the application has sent any.
+    pub(crate) urgent: u64,
     /// Bytes before this are acknowledged.
     pub(crate) una: u64,
     /// Node where the last gather ended: new data nearly always begins there.

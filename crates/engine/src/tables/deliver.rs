@@ -125,6 +125,9 @@ impl Tables {
         if !dti.is_named() {
             return;
         }
+        if dti.has(flag::URGENT_DUE) {
+            return self.deliver_urgent(slot);
+        }
         let Some(Some(ual)) = self.uals.get_mut(dti.ual as usize) else {
             return;
         };
@@ -158,6 +161,37 @@ impl Tables {
         if dti.flags & (flag::END | flag::OVER) != 0 {
             self.deliver_end(slot);
         }
+    }
+
+    /// The peer has urgent data that ends at `end`.
+    #[cold]
+    pub(crate) fn urgent(&mut self, slot: u32, end: u64) {
+        let Some(dti) = self.dtis.get_mut(slot) else {
+            return;
+        };
+        dti.rx.urgent = end;
+        if !dti.has(flag::READ_SHUT) {
+            dti.flags |= flag::URGENT_DUE;
+            self.deliver(slot);
+        }
+    }
+
+    /// Tells of urgent data, if the queue takes it; then all else. However often the mark moves until then, the application is told once.
+    #[cold]
+    fn deliver_urgent(&mut self, slot: u32) {
+        let Some(dti) = self.dtis.get_mut(slot) else {
+            return;
+        };
+        let mut event = Event::new(EventKind::Urgent, dti.handle, 0, Status::Ok);
+        event.body[0] = dti.rx.urgent;
+        let (ual, evq) = (dti.ual, dti.rx_evq);
+        if self.ual(ual).is_some_and(|ual| !ual.offer(evq, &event)) {
+            return self.mark_stalled(slot);
+        }
+        if let Some(dti) = self.dtis.get_mut(slot) {
+            dti.flags &= !flag::URGENT_DUE;
+        }
+        self.deliver(slot);
     }
 
     /// Data waits in the pool and there are posted buffers: copy, complete, go on.

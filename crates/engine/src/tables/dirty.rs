@@ -12,6 +12,9 @@ const WINDOW_MAX: u32 = 6 << 20;
 /// … and at least this, whatever is free: enough for a few full segments.
 const WINDOW_MIN: u32 = 16384;
 
+/// With one of these, there is more to tell than limits.
+const SPECIAL: u32 = flag::CLOSE | flag::SHUTDOWN | flag::LOWAT | flag::URGENT_SENT;
+
 impl Tables {
     /// Tells the stack about every DTI on the dirty list.
     pub(crate) fn tell_stack(&mut self, stack: &mut Stack) {
@@ -34,9 +37,8 @@ impl Tables {
             Role::Connecting { conn, .. } => conn,
             _ => return,
         };
-        let special = dti.flags & (flag::CLOSE | flag::SHUTDOWN | flag::LOWAT) != 0
-            || dti.end_cookie.is_some()
-            || !dti.options.is_empty();
+        let special =
+            dti.flags & SPECIAL != 0 || dti.end_cookie.is_some() || !dti.options.is_empty();
         if special && self.tell_first(stack, slot, conn) {
             return;
         }
@@ -59,6 +61,11 @@ impl Tables {
         }
         for option in std::mem::take(&mut dti.options) {
             stack.set_option(conn, option);
+        }
+        if dti.has(flag::URGENT_SENT) {
+            // Before the limits: what makes the data urgent must be known when it leaves.
+            dti.flags &= !flag::URGENT_SENT;
+            stack.set_urgent(conn, dti.tx.urgent);
         }
         false
     }

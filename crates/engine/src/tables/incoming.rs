@@ -191,7 +191,7 @@ impl Tables {
         }
         let (epoch, ual) = (dti.epoch, dti.ual);
         dti.rx = rx;
-        dti.flags |= flags & (flag::END | flag::OVER);
+        dti.flags |= flags & (flag::END | flag::OVER | flag::URGENT_DUE);
         dti.end_status = end_status;
         let (ready, out_of_order, fill) = (dti.rx.ready, dti.rx.out_of_order, dti.rx.fill);
         if let Some(Some(ual)) = self.uals.get_mut(ual as usize) {

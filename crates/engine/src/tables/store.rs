@@ -15,7 +15,8 @@ pub(super) const RESERVE: u64 = 4;
 const SMALL: u32 = sidecore_abi::pool::SMALL as u32;
 
 /// With one of these, in-order bytes are not simply an event.
-pub(super) const UNUSUAL: u16 = flag::READ_SHUT | flag::POSTED_ONLY | flag::END | flag::OVER;
+pub(super) const UNUSUAL: u32 =
+    flag::READ_SHUT | flag::POSTED_ONLY | flag::END | flag::OVER | flag::URGENT_DUE;
 
 /// Pieces that one DTI may hold out of order.
 const OUT_OF_ORDER_PIECES: u32 = 1024;

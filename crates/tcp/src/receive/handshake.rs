@@ -6,7 +6,7 @@ use super::{Arrival, Step};
 use crate::Connection;
 use crate::flags::Flags;
 use crate::time::Instant;
-use crate::types::{CloseReason, DropReason, State};
+use crate::types::{CloseReason, DropReason, Notice, State};
 
 impl Connection {
     /// RFC 9293 section 3.10.7.3, SYN-SENT STATE.
@@ -54,7 +54,7 @@ impl Connection {
     /// `<SEQ=SEG.ACK><CTL=RST>`, and the connection stays.
     pub(super) fn reset_reply(&mut self, arrival: &Arrival<'_>) {
         self.cold.reset_reply_seq = arrival.header.ack;
-        self.flags.set(Flags::RESET_REPLY);
+        self.flags.set(Flags::RESET_DUE.or(Flags::RESET_REPLY));
     }
 
     /// A SYN again in SYN-RECEIVED: our SYN-ACK was lost, so it goes out again (the ACK that RFC 5961 section 4.2 asks
@@ -157,7 +157,7 @@ impl Connection {
             _ => newer_sequence,
         };
         if newer {
-            arrival.outcome.respawn = true;
+            arrival.outcome.notice = Some(Notice::Respawn);
             return Step::Break(());
         }
         self.challenge(arrival.now);

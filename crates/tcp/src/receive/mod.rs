@@ -12,10 +12,11 @@
 //! | second, RST | `check_rst` | `checks.rs` |
 //! | fourth, SYN | `check_syn` | `checks.rs` |
 //! | fifth, ACK | `check_ack`, `process_ack` | `checks.rs`, `ack.rs` |
+//! | sixth, URG | `process_urgent` | `text.rs` |
 //! | seventh, text | `process_text` | `text.rs` |
 //! | eighth, FIN | `process_fin` | `text.rs` |
 //!
-//! (The third step, security, is empty, and the sixth, URG, too: urgent data is data, RFC 6093.)
+//! (The third step, security, is empty.)
 
 mod ack;
 mod checks;
@@ -232,6 +233,7 @@ impl Connection {
         self.take_timestamp(arrival);
         self.last_received = arrival.now;
         self.cold.keepalive_probes = 0;
+        self.process_urgent(arrival);
         self.process_text(arrival, ranges)?;
         self.process_fin(arrival, ranges)
     }

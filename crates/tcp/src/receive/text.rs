@@ -8,7 +8,7 @@ use crate::connection::NO_OFFSET;
 use crate::flags::Flags;
 use crate::range_pool::{Range, RangePool};
 use crate::time::Instant;
-use crate::types::{CloseReason, DropReason, RxRange, State};
+use crate::types::{CloseReason, DropReason, Notice, RxRange, State};
 
 /// How long a quick ACK waits: for an application that answers at once, its data carries the ACK; any other peer that
 /// waits for the ACK (Nagle's algorithm, slow start) does not wait long.
@@ -71,6 +71,21 @@ impl Connection {
                 .recent
                 .report_duplicate(Range::new(start as u64, end as u64));
             self.update_sack_due();
+        }
+    }
+
+    /// Sixth, "check the URG bit", whatever becomes of the segment's text: also where the window is closed (MUST-66).
+    pub(super) fn process_urgent(&mut self, arrival: &mut Arrival<'_>) {
+        // In later states "This should not occur since a FIN has been received from the remote side. Ignore the URG."
+        let takes = matches!(
+            self.state,
+            State::Established | State::FinWait1 | State::FinWait2
+        );
+        if arrival.has(TcpFlags::URG)
+            && takes
+            && self.take_urgent_pointer(arrival.seq, arrival.header.urgent)
+        {
+            arrival.outcome.notice = Some(Notice::Urgent);
         }
     }
 

@@ -82,6 +82,9 @@ impl Connection {
         ranges: &mut RangePool,
     ) -> Option<TxSegment> {
         if self.flags.any(Flags::SPECIAL) {
+            if self.flags.any(Flags::URGENT) {
+                return self.poll_urgent(now, tx, ranges);
+            }
             self.poll_special(now, tx, ranges)
         } else {
             self.poll_ordinary::<false>(now, tx, ranges)
@@ -126,7 +129,7 @@ impl Connection {
     /// As ordinary, after what goes before it, and with SACK blocks.
     #[cold]
     #[inline(never)]
-    fn poll_special(
+    pub(crate) fn poll_special(
         &mut self,
         now: Instant,
         tx: &TxLimits,

@@ -14,6 +14,8 @@ impl Connection {
     pub(super) fn poll_rare(&mut self, now: Instant, ranges: &mut RangePool) -> Option<TxSegment> {
         if self.flags.any(Flags::RESET_REPLY) {
             self.flags.clear(Flags::RESET_REPLY);
+            let own = self.flags.any(Flags::RESET_OWN);
+            self.flags.assign(Flags::RESET_DUE, own);
             let header = TcpHeader {
                 seq: self.cold.reset_reply_seq,
                 flags: TcpFlags::RST,
@@ -22,7 +24,7 @@ impl Connection {
             return Some(self.bare(header));
         }
         if self.flags.any(Flags::RESET_DUE) {
-            self.flags.clear(Flags::RESET_DUE);
+            self.flags.clear(Flags::RESET_DUE.or(Flags::RESET_OWN));
             return Some(self.reset(now));
         }
         if self.flags.any(Flags::FIN_WAIT_2_DUE) {

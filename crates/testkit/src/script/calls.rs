@@ -248,8 +248,12 @@ impl Runner {
             Ok(bytes) => bytes,
             Err(error) => return Ok(Err(error)),
         };
-        if flags & (MSG_OOB | MSG_TRUNC) == 0 && self.read.contains_key(&fd) {
-            let start = self.flow_start(fd) + self.read[&fd];
+        if flags & MSG_TRUNC == 0 && self.read.contains_key(&fd) {
+            let place = match self.sockets.urgent_mark(fd) {
+                (Some(mark), _) if flags & MSG_OOB != 0 => mark,
+                (_, left_out) => self.read[&fd] + left_out,
+            };
+            let start = self.flow_start(fd) + place;
             let datagram = bytes == pattern(THEIRS, 0, bytes.len());
             if !datagram && bytes != pattern(THEIRS, start, bytes.len()) {
                 return Err(format!(

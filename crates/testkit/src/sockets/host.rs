@@ -11,6 +11,7 @@ use sidecore_tcp::{CloseReason, IcmpKind};
 
 use super::Errno;
 use super::stream::{ReceiveBuffer, SendBuffer};
+use super::urgent::Urgent;
 use super::values::Values;
 use crate::device;
 
@@ -46,6 +47,7 @@ pub(super) struct Tcp {
     pub(super) error: Option<Errno>,
     pub(super) send: SendBuffer,
     pub(super) receive: ReceiveBuffer,
+    pub(super) urgent: Urgent,
     /// The peer has ended its stream.
     pub(super) fin: bool,
     pub(super) no_read: bool,
@@ -191,6 +193,10 @@ impl Host for Table {
         let tcp = self.live(user, conn);
         tcp.receive.readable(receive_next);
         tcp.fin |= fin;
+    }
+
+    fn urgent(&mut self, user: User, conn: ConnId, end: u64) {
+        self.live(user, conn).urgent.told(end);
     }
 
     fn acknowledged(&mut self, user: User, conn: ConnId, send_una: u64) {

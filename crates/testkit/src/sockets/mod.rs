@@ -29,6 +29,7 @@ mod stream;
 mod tcp;
 mod tuning;
 mod udp;
+mod urgent;
 mod values;
 
 use std::collections::{BTreeMap, VecDeque};

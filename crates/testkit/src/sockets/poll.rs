@@ -2,7 +2,7 @@
 
 use super::host::{Role, Socket, Tcp, Udp};
 use super::number::{
-    POLLERR, POLLHUP, POLLIN, POLLNVAL, POLLOUT, POLLRDHUP, SIOCATMARK, SIOCINQ, SIOCOUTQ,
+    POLLERR, POLLHUP, POLLIN, POLLNVAL, POLLOUT, POLLPRI, POLLRDHUP, SIOCATMARK, SIOCINQ, SIOCOUTQ,
     SIOCOUTQNSD,
 };
 use super::{Errno, Fd, Sockets};
@@ -28,7 +28,7 @@ impl Sockets {
         self.readiness(fd) & (events | POLLERR | POLLHUP | POLLNVAL)
     }
 
-    /// `ioctl`: SIOCINQ (FIONREAD), SIOCOUTQ, SIOCOUTQNSD.
+    /// `ioctl`: SIOCINQ (FIONREAD), SIOCOUTQ, SIOCOUTQNSD, SIOCATMARK.
     ///
     /// # Errors
     /// EBADF, EINVAL (a listener, or a request that is not known).
@@ -43,14 +43,15 @@ impl Sockets {
         if matches!(tcp.role, Role::Listening { .. }) {
             return Err(Errno::EINVAL);
         }
-        let (received, unacked, conn) = (tcp.receive.len(), tcp.send.len(), tcp.conn());
+        let (received, unacked, conn) = (tcp.unread(), tcp.send.len(), tcp.conn());
+        let at_mark = tcp.urgent.is_next(&tcp.receive);
         let conn = conn.and_then(|conn| self.stack.connection(conn));
         Ok(match request {
             SIOCINQ => received as i32,
             // Without a connection there is nobody to send to.
             SIOCOUTQ => conn.map_or(0, |_| unacked as i32),
             SIOCOUTQNSD => conn.map_or(0, |tcp| (tcp.send_limit() - tcp.send_nxt()) as i32),
-            SIOCATMARK => 0,
+            SIOCATMARK => at_mark.into(),
             _ => return Err(Errno::EINVAL),
         })
     }
@@ -69,8 +70,14 @@ fn of_tcp(tcp: &Tcp) -> i16 {
         ready |= POLLIN | POLLRDHUP;
     }
     if !matches!(tcp.role, Role::Connecting(_)) {
-        if tcp.receive.len() >= tcp.values.receive_low.max(1) {
+        // What is out of band is nothing to be read.
+        let out_of_band = tcp.urgent.is_next(&tcp.receive) && !tcp.values.oob_inline;
+        let least = tcp.values.receive_low.max(1) + usize::from(out_of_band);
+        if tcp.receive.len() >= least {
             ready |= POLLIN;
+        }
+        if tcp.has_urgent_octet() {
+            ready |= POLLPRI;
         }
         // As Linux: a third of the buffer is free.
         let used = tcp.send.len();

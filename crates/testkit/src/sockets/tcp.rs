@@ -168,7 +168,7 @@ impl Sockets {
         Err(Errno::EINPROGRESS)
     }
 
-    /// `send`, and `write` with no flags: how many bytes were taken. MSG_MORE is understood; MSG_DONTWAIT and MSG_NOSIGNAL
+    /// `send`, and `write` with no flags: how many bytes were taken. MSG_MORE and MSG_OOB are understood; MSG_DONTWAIT and MSG_NOSIGNAL
     /// are how it is anyway.
     ///
     /// # Errors
@@ -177,7 +177,7 @@ impl Sockets {
         if let (user, Socket::Udp(_)) = self.socket_of(fd)? {
             return self.send_udp(user, bytes, None);
         }
-        if flags & (MSG_OOB | MSG_FASTOPEN) != 0 {
+        if flags & MSG_FASTOPEN != 0 {
             return Err(Errno::EOPNOTSUPP);
         }
         let (_, tcp) = self.tcp(fd)?;
@@ -186,6 +186,7 @@ impl Sockets {
         }
         let conn = match tcp.role {
             Role::Connected(conn) if !tcp.no_write => conn,
+            Role::Connecting(_) if flags & MSG_OOB != 0 => return Err(Errno::EAGAIN),
             Role::Connecting(conn) if !tcp.no_write => return self.send_with_syn(fd, conn, bytes),
             _ => return Err(Errno::EPIPE),
         };
@@ -196,6 +197,9 @@ impl Sockets {
         }
         tcp.send.push(&bytes[..len]);
         let end = tcp.send.end();
+        if flags & MSG_OOB != 0 {
+            self.stack.set_urgent(conn, end);
+        }
         self.stack
             .set_send_limit(conn, end, flags & MSG_MORE != 0 && len == bytes.len());
         self.turn();
@@ -219,8 +223,9 @@ impl Sockets {
             return Err(Errno::ENOTCONN);
         }
         if flags & MSG_OOB != 0 {
-            return Err(Errno::EINVAL);
+            return tcp.take_urgent(flags & MSG_PEEK != 0);
         }
+        let max = max.min(tcp.readable_before_mark());
         let bytes = tcp.receive.peek(max).to_vec();
         if bytes.is_empty() {
             return match (&tcp.role, tcp.error) {
