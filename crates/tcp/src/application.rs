@@ -58,9 +58,11 @@ impl Connection {
         }
     }
 
-    /// How long sent data may stay unacknowledged (RFC 5482); `None`: the default.
+    /// How long sent data may stay unacknowledged (RFC 5482); `None`: the default. Holds for what is out already, too. The handshake has
+    /// limits of its own.
     pub fn set_user_timeout(&mut self, timeout: Option<Duration>) {
         self.cold.settings.set_user_timeout(timeout);
+        self.bound_by_user_timeout();
     }
 
     /// How long an ACK may be delayed: whole milliseconds, less than half a second; zero: every segment is

@@ -305,7 +305,7 @@ impl Connection {
         let settings = Settings::new(config);
         let announced_mss = config.mss.max(MIN_MSS);
         let min_rto_us = micros(config.min_rto).max(1);
-        let max_rto_us = micros(config.max_rto).max(min_rto_us);
+        let max_rto_us = settings.max_rto_us;
         Self {
             flags,
             state: State::Closed,

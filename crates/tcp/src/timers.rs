@@ -3,6 +3,7 @@
 //! Retransmission and persist share one deadline, as never both run; so do keepalive, FIN-WAIT-2 and TIME-WAIT.
 
 use crate::Connection;
+use crate::config::Settings;
 use crate::flags::Flags;
 use crate::range_pool::RangePool;
 use crate::time::Instant;
@@ -260,12 +261,68 @@ impl Connection {
 
     /// The next attempt, but not later than the user timeout.
     fn bounded_by_user_timeout(&self, now: Instant, delay_us: u32) -> Instant {
-        let limit = self
-            .cold
-            .unanswered_since
-            .after_millis(self.cold.settings.user_timeout_ms);
+        let limit = self.user_limit();
         let next = now.after_micros(delay_us);
         if limit > now { next.min(limit) } else { next }
+    }
+
+    /// No retransmission timeout is longer than the user timeout: the timer that runs out first is then never too late to say so, and the usual
+    /// case, in which it is restarted with each ACK, has nothing to look at.
+    pub(crate) fn bound_rto(&mut self) {
+        let Settings {
+            max_rto_us,
+            user_timeout_ms,
+            ..
+        } = self.cold.settings;
+        self.max_rto_us = max_rto_us.min(user_timeout_ms.saturating_mul(1000));
+        self.rto_us = self.rto_us.min(self.max_rto_us);
+    }
+
+    /// The user timeout has changed, perhaps while data is out.
+    pub(crate) fn bound_by_user_timeout(&mut self) {
+        if !self.state.is_synchronized() {
+            return;
+        }
+        let before = self.rto_us;
+        self.bound_rto();
+        if self.retransmit_at == Instant::NEVER {
+            return;
+        }
+        let limit = if self.cold.attempts > 0 {
+            self.user_limit()
+        } else {
+            // It was started one timeout, as that was then, before its end.
+            let shorter = core::time::Duration::from_micros((before - self.rto_us).into());
+            self.rto_at() - shorter
+        };
+        self.end_timer_by(limit);
+    }
+
+    /// When the user timeout is over, where something went unanswered before.
+    fn user_limit(&self) -> Instant {
+        let timeout = self.cold.settings.user_timeout_ms;
+        self.cold.unanswered_since.after_millis(timeout)
+    }
+
+    /// The retransmission or persist timer ends no later than then; what comes before it stays.
+    fn end_timer_by(&mut self, limit: Instant) {
+        if self.retransmit_at >= limit {
+            self.retransmit_at = limit;
+            self.rto_after_us = 0;
+        } else if self.rto_at() > limit {
+            self.rto_after_us = limit.micros_since(self.retransmit_at, u32::MAX);
+        }
+    }
+
+    /// The timer was started again for what is sent again: that is no answer.
+    pub(crate) fn arm_again(&mut self, now: Instant) {
+        self.arm_retransmission(now);
+        if self.cold.attempts > 0 {
+            let limit = self.user_limit();
+            if limit > now {
+                self.end_timer_by(limit);
+            }
+        }
     }
 
     fn give_up(&mut self) -> CloseReason {

@@ -244,10 +244,16 @@ fn time_wait_takes_no_data() {
 }
 
 #[test]
-fn a_reset_ends_time_wait() {
+fn rfc_1337_no_reset_ends_time_wait() {
     let mut t = time_wait(Script::established());
-    assert_eq!(t.recv(rst(1)).closed, Some(CloseReason::Normal));
-    t.no_timer();
+    for reset in [rst(1), rst_ack(1, 1), rst(2), rst(500)] {
+        let outcome = t.recv(reset);
+        assert_eq!(outcome.closed, None);
+        assert_eq!(outcome.dropped, Some(DropReason::BadReset));
+        t.sends([]);
+    }
+    assert_eq!(t.state(), State::TimeWait);
+    t.fire_closes(CloseReason::Normal);
 }
 
 #[test]

@@ -156,6 +156,91 @@ fn the_user_timeout_gives_up_exactly() {
 }
 
 #[test]
+fn the_user_timeout_is_over_when_it_is_due_and_not_at_the_next_retransmission() {
+    // Before the first retransmission; between two; and just after one.
+    for millis in [50, 250, 1000, 1405] {
+        let config = Config {
+            user_timeout: Some(ms(millis)),
+            ..plain()
+        };
+        let mut t = Script::established_with(&config, syn());
+        t.write(10);
+        t.sends([data(0, 10)]);
+        let start = t.now;
+        loop {
+            if let Some(reason) = t.fire_timer().1.closed {
+                assert_eq!(reason, CloseReason::TimedOut);
+                break;
+            }
+            t.sends([data(0, 10)]);
+        }
+        assert_eq!(t.now.duration_since(start), ms(millis));
+    }
+}
+
+#[test]
+fn a_user_timeout_that_is_set_later_holds_for_what_is_out() {
+    let mut t = Script::established();
+    t.write(10);
+    t.sends([data(0, 10)]);
+    let start = t.now;
+    t.connection.set_user_timeout(Some(ms(150)));
+    t.fire_closes(CloseReason::TimedOut);
+    assert_eq!(t.now.duration_since(start), ms(150));
+    // After retransmissions it counts from the beginning, and longer is longer again.
+    let mut t = Script::established();
+    t.write(10);
+    t.sends([data(0, 10)]);
+    let start = t.now;
+    for _ in 0..2 {
+        t.fire();
+        t.sends([data(0, 10)]);
+    }
+    t.connection.set_user_timeout(Some(ms(700)));
+    t.connection.set_user_timeout(Some(ms(900)));
+    // The timer that was shortened once is not made longer: it finds that there is time left.
+    assert_eq!(t.fire(), ms(100));
+    t.sends([data(0, 10)]);
+    t.fire_closes(CloseReason::TimedOut);
+    assert_eq!(t.now.duration_since(start), ms(900));
+}
+
+#[test]
+fn a_long_timeout_comes_back_with_the_user_timeout() {
+    let mut t = Script::established();
+    t.connection.set_user_timeout(Some(ms(100)));
+    t.connection.set_user_timeout(None);
+    t.write(10);
+    t.sends([data(0, 10)]);
+    for expected in [100, 200, 400, 800] {
+        assert_eq!(t.fire(), ms(expected));
+        t.sends([data(0, 10)]);
+    }
+}
+
+#[test]
+fn unanswered_window_probes_end_with_the_user_timeout() {
+    let config = Config {
+        user_timeout: Some(ms(700)),
+        ..plain()
+    };
+    let mut t = Script::established_with(&config, syn());
+    t.recv(ack(0).window(0));
+    t.write(10);
+    t.sends([]);
+    t.fire();
+    let first = t.now;
+    t.sends([ack(0).seq(-1)]);
+    loop {
+        if t.fire_timer().1.closed.is_some() {
+            break;
+        }
+        t.sends([ack(0).seq(-1)]);
+    }
+    assert_eq!(t.now.duration_since(first), ms(700));
+}
+
+#[test]
 fn the_default_user_timeout_is_that_of_fifteen_retransmissions() {
     let mut t = Script::established();
     t.write(10);

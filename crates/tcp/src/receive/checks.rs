@@ -83,13 +83,17 @@ impl Connection {
         if !arrival.has(TcpFlags::RST) {
             return Step::Continue(());
         }
+        if self.state == State::TimeWait {
+            // RFC 1337 section 3, fix F1: "Ignore RST segments in TIME-WAIT state"; an old one would end it too early.
+            return arrival.drop_because(DropReason::BadReset);
+        }
         let rcv_nxt = self.rcv_nxt as i64;
         if arrival.seq == rcv_nxt {
             // "If the RST bit is set and the sequence number exactly matches the next expected sequence number
             // (RCV.NXT), then TCP endpoints MUST reset the connection."
             let reason = match self.state {
                 State::SynReceived if !self.cold.passive => CloseReason::Refused,
-                State::Closing | State::LastAck | State::TimeWait => CloseReason::Normal,
+                State::Closing | State::LastAck => CloseReason::Normal,
                 _ => CloseReason::Reset,
             };
             arrival.outcome.closed = Some(self.enter_closed(reason));

@@ -98,6 +98,7 @@ impl Connection {
     /// Our SYN is acknowledged.
     fn enter_established(&mut self, arrival: &mut Arrival<'_>) {
         self.state = State::Established;
+        self.bound_rto();
         arrival.outcome.established = true;
         self.flags.clear(Flags::SYN_DUE.or(Flags::UNSYNCHRONIZED));
         // A SYN-ACK with a cookie was sent by nobody who would know when.

@@ -108,7 +108,7 @@ impl Connection {
         self.note_retransmission(now, range, ranges);
         self.cold.counters.bytes_retransmitted += data_end - range.start;
         if range.start == self.snd_una || self.retransmit_at == Instant::NEVER {
-            self.arm_retransmission(now);
+            self.arm_again(now);
         }
         self.segment(now, flags, range.start..data_end, true)
     }
