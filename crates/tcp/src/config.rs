@@ -8,7 +8,7 @@ use sidecore_wire::WindowScale;
 use crate::challenge::ChallengeLimit;
 use crate::connection::DEFAULT_PEER_MSS;
 use crate::path::MtuProbing;
-use crate::time::{micros, millis};
+use crate::time::millis;
 
 /// A congestion controller.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Hash)]
@@ -181,8 +181,6 @@ pub(crate) const DEFAULT_USER_TIMEOUT_MS: u32 = 924_600;
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) struct Settings {
     pub(crate) user_timeout_ms: u32,
-    /// Upper bound of the retransmission timeout, as it was configured.
-    pub(crate) max_rto_us: u32,
     pub(crate) time_wait_ms: u32,
     pub(crate) fin_wait_2_ms: u32,
     pub(crate) keepalive_idle_ms: u32,
@@ -199,7 +197,6 @@ impl Settings {
     pub(crate) fn new(config: &Config) -> Self {
         let mut settings = Self {
             user_timeout_ms: 0,
-            max_rto_us: micros(config.max_rto).max(micros(config.min_rto)).max(1),
             time_wait_ms: millis(config.time_wait),
             fin_wait_2_ms: millis(config.fin_wait_2_timeout),
             keepalive_idle_ms: 0,

@@ -229,6 +229,8 @@ pub(crate) struct Seldom {
     /// Of connections that were opened so.
     pub(crate) fast_open: Option<FastOpen>,
     pub(crate) urgent: Urgent,
+    /// Upper bound of the retransmission timeout, as it was configured, where the user timeout is shorter; else 0.
+    pub(crate) max_rto_us: u32,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
@@ -305,7 +307,7 @@ impl Connection {
         let settings = Settings::new(config);
         let announced_mss = config.mss.max(MIN_MSS);
         let min_rto_us = micros(config.min_rto).max(1);
-        let max_rto_us = settings.max_rto_us;
+        let max_rto_us = micros(config.max_rto).max(min_rto_us);
         Self {
             flags,
             state: State::Closed,

@@ -14,7 +14,7 @@ use crate::time::Instant;
 use crate::window::Autotune;
 
 /// What [`ConnectionSnapshot`] looks like. To be raised whenever a field of the control block changes.
-const VERSION: u32 = 5;
+const VERSION: u32 = 6;
 
 /// A connection as a plain value: versioned, serialisable, without pointers. The fields are the crate's own affair.
 #[derive(Debug, Serialize, Deserialize)]

@@ -3,7 +3,6 @@
 //! Retransmission and persist share one deadline, as never both run; so do keepalive, FIN-WAIT-2 and TIME-WAIT.
 
 use crate::Connection;
-use crate::config::Settings;
 use crate::flags::Flags;
 use crate::range_pool::RangePool;
 use crate::time::Instant;
@@ -269,12 +268,16 @@ impl Connection {
     /// No retransmission timeout is longer than the user timeout: the timer that runs out first is then never too late to say so, and the usual
     /// case, in which it is restarted with each ACK, has nothing to look at.
     pub(crate) fn bound_rto(&mut self) {
-        let Settings {
-            max_rto_us,
-            user_timeout_ms,
-            ..
-        } = self.cold.settings;
-        self.max_rto_us = max_rto_us.min(user_timeout_ms.saturating_mul(1000));
+        let kept = self.cold.seldom.as_deref();
+        let configured = match kept.map_or(0, |seldom| seldom.max_rto_us) {
+            0 => self.max_rto_us,
+            kept => kept,
+        };
+        let user_us = self.cold.settings.user_timeout_ms.saturating_mul(1000);
+        if user_us < configured {
+            self.seldom().max_rto_us = configured;
+        }
+        self.max_rto_us = configured.min(user_us);
         self.rto_us = self.rto_us.min(self.max_rto_us);
     }
 
