@@ -93,10 +93,10 @@ impl Connection {
     ) -> Option<TxSegment> {
         let Some(up) = self.urgent_send_end() else {
             self.flags.clear(Flags::URGENT);
-            return self.poll_special(now, tx, ranges);
+            return self.poll_not_urgent(now, tx, ranges);
         };
         // One by one: the device would give all that it cuts the same pointer.
-        let mut segment = self.poll_special(now, &TxLimits::default(), ranges)?;
+        let mut segment = self.poll_not_urgent(now, &TxLimits::default(), ranges)?;
         let header = &mut segment.header;
         let at = self.snd_offset(header.seq);
         let ahead = up as i64 - at;

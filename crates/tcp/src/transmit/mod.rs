@@ -82,9 +82,6 @@ impl Connection {
         ranges: &mut RangePool,
     ) -> Option<TxSegment> {
         if self.flags.any(Flags::SPECIAL) {
-            if self.flags.any(Flags::URGENT) {
-                return self.poll_urgent(now, tx, ranges);
-            }
             self.poll_special(now, tx, ranges)
         } else {
             self.poll_ordinary::<false>(now, tx, ranges)
@@ -126,10 +123,23 @@ impl Connection {
         self.flags.any(Flags::ACK_NOW).then(|| self.pure_ack(now))
     }
 
-    /// As ordinary, after what goes before it, and with SACK blocks.
+    /// One of [`Flags::SPECIAL`] is set.
     #[cold]
     #[inline(never)]
-    pub(crate) fn poll_special(
+    fn poll_special(
+        &mut self,
+        now: Instant,
+        tx: &TxLimits,
+        ranges: &mut RangePool,
+    ) -> Option<TxSegment> {
+        if self.flags.any(Flags::URGENT) {
+            return self.poll_urgent(now, tx, ranges);
+        }
+        self.poll_not_urgent(now, tx, ranges)
+    }
+
+    /// As ordinary, after what goes before it, and with SACK blocks.
+    pub(crate) fn poll_not_urgent(
         &mut self,
         now: Instant,
         tx: &TxLimits,
