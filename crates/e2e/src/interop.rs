@@ -242,7 +242,7 @@ impl Meeting {
     }
 
     /// After a conversation: who ended first waits, the other one has forgotten it. A second ACK of the other's FIN, or a frame that was overtaken by
-    /// the end of it all, is answered by a reset, which ends the waiting (RFC 9293 section 3.10.7.4; a hazard, says RFC 1337).
+    /// the end of it all, is answered by a reset, which ends the kernel's waiting (RFC 9293 section 3.10.7.4; a hazard, says RFC 1337, and ours goes on).
     fn expect_closed(&self, first: Role) -> Result<()> {
         let last = Instant::now() + STUCK;
         loop {

@@ -151,8 +151,9 @@ fn a_retransmission_tells_of_the_mark_again() {
     t.fire();
     t.sends([data(200, 1000).urgent(1000)]);
     t.fire();
-    // Not what the probe has just sent again.
     t.sends([data(0, 200).urgent(1200)]);
+    t.recv(ack(200));
+    t.sends([data(200, 1000).urgent(1000)]);
     t.recv(ack(1200));
     t.sends([]);
 }
