@@ -7,6 +7,7 @@
 //! - [`command`]: application to engine (DbQ entries).
 //! - [`event`]: engine to application (EvQ entries).
 //! - [`control`]: where the lanes, wait cells and doorbell words lie in a UAL's control memory.
+//! - [`membership`]: what a socket does about a multicast group, as a command carries it.
 //! - [`pool`]: how the receive pool is cut.
 //! - [`agent`]: the messages of the agent's UNIX socket, which opens UALs and passes descriptors.
 //! - [`status`]: how the engine says what went wrong.
@@ -22,6 +23,7 @@ pub mod entry;
 pub mod event;
 pub mod handle;
 pub mod info;
+pub mod membership;
 pub mod pool;
 pub mod status;
 
@@ -31,6 +33,7 @@ pub use entry::Entry;
 pub use event::{Event, EventKind};
 pub use handle::{DtiHandle, Extent, RegionId};
 pub use info::TcpInfo;
+pub use membership::{Membership, MembershipChange};
 pub use status::Status;
 
 /// Version of everything in this crate. The agent refuses a UAL whose library was built for another one.

@@ -58,7 +58,8 @@ pub use sidecore_abi as abi;
 pub use sidecore_abi::TcpInfo;
 pub use sidecore_abi::command::{COPY_MAX, INLINE_MAX, Opt, flags, shutdown};
 pub use sidecore_abi::{
-    Address, Command, DtiHandle, Event, EventKind, Extent, Operation, RegionId, Status,
+    Address, Command, DtiHandle, Event, EventKind, Extent, Membership, MembershipChange, Operation,
+    RegionId, Status,
 };
 pub use sidecore_shm::MemRef;
 pub use sidecore_sys::memfd::Memfd;

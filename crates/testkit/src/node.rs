@@ -329,6 +329,20 @@ impl Node {
         (id, user)
     }
 
+    /// Binds a UDP socket with options.
+    ///
+    /// # Errors
+    /// The stack's.
+    pub fn udp_bind_with(
+        &mut self,
+        local: SocketAddr,
+        options: &SocketOptions,
+    ) -> Result<(UdpId, User), StackError> {
+        let user = self.host.new_stream();
+        let id = self.stack.udp_bind_with(local, options, user)?;
+        Ok((id, user))
+    }
+
     /// Sends a datagram.
     ///
     /// # Errors

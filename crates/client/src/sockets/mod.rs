@@ -14,6 +14,7 @@
 pub(crate) mod config;
 pub(crate) mod group;
 pub(crate) mod held;
+pub(crate) mod membership;
 pub(crate) mod send;
 pub(crate) mod socket;
 pub(crate) mod transfer;

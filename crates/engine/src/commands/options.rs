@@ -1,5 +1,6 @@
 //! Options of a DTI.
 
+use std::net::Ipv4Addr;
 use std::num::{NonZeroU8, NonZeroU32};
 use std::ops::RangeInclusive;
 use std::time::Duration;
@@ -114,7 +115,13 @@ fn remembered_keepalive(dti: &Dti) -> bool {
 fn remember(dti: &mut Dti, option: SocketOption) -> bool {
     let of_datagrams = matches!(
         option,
-        SocketOption::TrafficClass(_) | SocketOption::HopLimit(_) | SocketOption::V6Only(_)
+        SocketOption::TrafficClass(_)
+            | SocketOption::HopLimit(_)
+            | SocketOption::V6Only(_)
+            | SocketOption::ReuseAddress(_)
+            | SocketOption::MulticastHops(_)
+            | SocketOption::MulticastLoop(_)
+            | SocketOption::MulticastSource(_)
     );
     let fits = match dti.role {
         Role::Fresh | Role::Bound(_) | Role::Listening(_) => true,
@@ -188,6 +195,13 @@ fn seldom(option: Opt, value: u64) -> Option<SocketOption> {
         Opt::HopLimit => SocketOption::HopLimit(NonZeroU8::new(u8::try_from(value).ok()?)),
         Opt::V6Only => SocketOption::V6Only(value != 0),
         Opt::FastOpen => SocketOption::FastOpenQueue(value.min(FAST_OPEN_MAX) as u32),
+        Opt::ReuseAddress => SocketOption::ReuseAddress(value != 0),
+        Opt::MulticastHops => SocketOption::MulticastHops(u8::try_from(value).ok()?),
+        Opt::MulticastLoop => SocketOption::MulticastLoop(value != 0),
+        Opt::MulticastSource => {
+            let ip = Ipv4Addr::from_bits(u32::try_from(value).ok()?);
+            SocketOption::MulticastSource((!ip.is_unspecified()).then_some(ip))
+        }
         _ => return None,
     })
 }
@@ -270,6 +284,13 @@ fn of_opening(cx: &Context<'_>, dti: &Dti, option: Opt) -> Option<u64> {
             limit.get().into()
         }),
         Opt::V6Only => opening.v6_only.into(),
+        Opt::ReuseAddress => opening.reuse_address.into(),
+        Opt::MulticastHops => opening.multicast_hops.into(),
+        Opt::MulticastLoop => opening.multicast_loop.into(),
+        Opt::MulticastSource => {
+            let source = opening.multicast_source;
+            source.map_or(0, |ip| ip.to_bits().into())
+        }
         Opt::FastOpen => opening.fast_open_queue.into(),
         Opt::DeferAccept => opening.defer_accept.map_or(0, micros),
         Opt::MaxPacingRate if !connected => {

@@ -5,7 +5,7 @@ use core::net::{Ipv6Addr, SocketAddrV6};
 use sidecore_tcp::{IcmpKind, Instant};
 use sidecore_wire::ipv6::extension::HeaderChain;
 use sidecore_wire::tcp::QuotedSegment;
-use sidecore_wire::{Icmpv6, Ipv6Header, NdpMessage, UdpHeader, icmpv6, ipv6, mld};
+use sidecore_wire::{Icmpv6, Ipv6Header, Mld, NdpMessage, UdpHeader, icmpv6, ipv6};
 
 use super::flow::FlowKey6;
 use super::input::Packet6;
@@ -23,11 +23,12 @@ const MAX_QUOTE: usize = icmpv6::MAX_ERROR_LEN - ipv6::HEADER_LEN - icmpv6::HEAD
 pub(crate) const HEADER_DIFFERENCE: u16 = 20;
 
 impl Stack {
-    /// An ICMPv6 message for one of our addresses or groups.
+    /// An ICMPv6 message for one of our addresses or groups; `alert`: with a router alert in front of it.
     pub(super) fn handle_icmp6<H: Host>(
         &mut self,
         now: Instant,
         packet: &Packet6<'_>,
+        alert: bool,
         host: &mut H,
     ) {
         let bytes = packet.transport.bytes;
@@ -51,8 +52,8 @@ impl Stack {
                 }
                 _ => self.counters.ndp_malformed += 1,
             },
-            Icmpv6::Other { type_, .. } if type_ == mld::QUERY && packet.multicast => {
-                self.handle_mld(now, &packet.header, bytes);
+            Icmpv6::Other { type_, .. } if Mld::is_type(type_) && packet.station().is_some() => {
+                self.handle_mld(now, &packet.header, alert && whole, bytes);
             }
             _ if packet.discovery_only => self.counters.ip_bad_source += 1,
             Icmpv6::EchoRequest { ident, seq } => {

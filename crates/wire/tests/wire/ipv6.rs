@@ -30,6 +30,7 @@ fn leads_to(protocol: u8, protocol_at: u16, payload: usize) -> Result<HeaderChai
         protocol_at,
         payload,
         fragment: None,
+        alert: false,
     })
 }
 
