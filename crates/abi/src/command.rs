@@ -219,13 +219,23 @@ pub enum Opt {
     /// Datagrams: 1: others that say so too may be bound to the same port. What goes to a group or to all reaches each, what goes to one
     /// address the last one bound. Before it is bound; streams take it and need it not (SO_REUSEADDR).
     ReuseAddress = 31,
+    ReuseAddress = 31,
+    /// Datagrams: 1: each ICMP error about a datagram of this socket is told by [`crate::EventKind::ErrorReport`]; 0: of a connected
+    /// socket those that are final by [`crate::EventKind::Error`], of others none (IP_RECVERR, IPV6_RECVERR).
+    ReceiveErrors = 32,
+    /// Datagrams: 0: routers may cut them, and what is known of the path does not count; 1 and 2: they may not (DF), and what is larger than
+    /// the path's MTU is refused; 3: they may not, and only the link's MTU counts. As made: 1. The engine cuts none (IP_MTU_DISCOVER; over
+    /// IPv6, where nobody cuts, 0 is as 1).
+    MtuDiscovery = 33,
+    /// Datagrams, read only: bytes of the largest packet that is known to pass to the connected peer (IP_MTU).
+    PathMtu = 34,
 }
 
 impl Opt {
     /// From its number.
     pub const fn from_raw(raw: u64) -> Option<Self> {
         use Opt::*;
-        const ALL: [Opt; 31] = [
+        const ALL: [Opt; 34] = [
             NoDelay,
             Cork,
             Keepalive,
@@ -257,6 +267,9 @@ impl Opt {
             MulticastLoop,
             MulticastSource,
             ReuseAddress,
+            ReceiveErrors,
+            MtuDiscovery,
+            PathMtu,
         ];
         if raw >= 1 && raw as usize <= ALL.len() {
             Some(ALL[raw as usize - 1])
@@ -452,11 +465,11 @@ mod tests {
         for raw in 0..=17 {
             assert_eq!(Operation::from_raw(raw).unwrap() as u8, raw);
         }
-        for raw in 1..=31 {
+        for raw in 1..=34 {
             assert_eq!(Opt::from_raw(raw).unwrap() as u64, raw);
         }
         assert_eq!(Opt::from_raw(0), None);
-        assert_eq!(Opt::from_raw(32), None);
+        assert_eq!(Opt::from_raw(35), None);
     }
 
     #[test]

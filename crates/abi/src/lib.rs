@@ -5,6 +5,7 @@
 //!
 //! - [`entry`]: the 64-byte line that travels on every lane, and the mark that publishes it.
 //! - [`command`]: application to engine (DbQ entries).
+//! - [`error_report`]: what became of a datagram, as it lies in front of the datagram's bytes.
 //! - [`event`]: engine to application (EvQ entries).
 //! - [`control`]: where the lanes, wait cells and doorbell words lie in a UAL's control memory.
 //! - [`membership`]: what a socket does about a multicast group, as a command carries it.
@@ -20,6 +21,7 @@ pub mod agent;
 pub mod command;
 pub mod control;
 pub mod entry;
+pub mod error_report;
 pub mod event;
 pub mod handle;
 pub mod info;
@@ -30,6 +32,7 @@ pub mod status;
 pub use address::Address;
 pub use command::{Command, Operation};
 pub use entry::Entry;
+pub use error_report::{ErrorOrigin, ErrorReport};
 pub use event::{Event, EventKind};
 pub use handle::{DtiHandle, Extent, RegionId};
 pub use info::TcpInfo;

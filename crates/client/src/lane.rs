@@ -288,7 +288,7 @@ impl Lane {
     /// reference, so each is returned once. Nine go into one command, the rest with [`Self::flush`]: this cannot fail.
     #[inline]
     pub fn return_chunk(&mut self, event: &Event) {
-        if matches!(event.kind, EventKind::Received | EventKind::Datagram) {
+        if event.has_chunk() {
             self.return_chunk_number(event.chunk());
         }
     }

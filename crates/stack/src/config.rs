@@ -183,6 +183,19 @@ impl Default for ReassemblyConfig {
     }
 }
 
+/// What a UDP socket does about the MTU of a path (IP_MTU_DISCOVER). Datagrams are never cut here.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Hash)]
+pub enum MtuDiscovery {
+    /// Routers may cut its datagrams (no DF), and what is known of the path does not count. Over IPv6 nobody cuts, and this is
+    /// [`Path`](Self::Path).
+    Off,
+    /// Nobody may cut them, and what is larger than what is known to pass is refused.
+    #[default]
+    Path,
+    /// Nobody may cut them, and what is known of the path does not count: the sender probes it itself (RFC 4821).
+    Probe,
+}
+
 /// What a socket is opened with; `None` is the stack's default.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct SocketOptions {
@@ -224,6 +237,8 @@ pub struct SocketOptions {
     pub multicast_loop: bool,
     /// Of a UDP socket that is bound to no single address: where its datagrams to groups come from (IP_MULTICAST_IF).
     pub multicast_source: Option<Ipv4Addr>,
+    /// Of a UDP socket: what is done about the path's MTU (IP_MTU_DISCOVER).
+    pub mtu_discovery: MtuDiscovery,
     /// Of a listener: connections that may be open before their handshake is complete (TCP_FASTOPEN); 0: none.
     pub fast_open_queue: u32,
     /// Of a connection to be opened: the SYN asks for a cookie or, if there is one for that server, waits for data and takes it along
@@ -252,6 +267,7 @@ impl Default for SocketOptions {
             multicast_hops: 1,
             multicast_loop: true,
             multicast_source: None,
+            mtu_discovery: MtuDiscovery::default(),
             fast_open_queue: 0,
             fast_open: false,
         }
@@ -280,6 +296,7 @@ impl SocketOptions {
             SocketOption::MulticastHops(hops) => self.multicast_hops = hops,
             SocketOption::MulticastLoop(on) => self.multicast_loop = on,
             SocketOption::MulticastSource(source) => self.multicast_source = source,
+            SocketOption::MtuDiscovery(how) => self.mtu_discovery = how,
             // A connection is told these once it is there.
             SocketOption::Cork(_) | SocketOption::QuickAck(_) => {}
         }
@@ -330,4 +347,6 @@ pub enum SocketOption {
     MulticastLoop(bool),
     /// [`SocketOptions::multicast_source`]; of UDP sockets only.
     MulticastSource(Option<Ipv4Addr>),
+    /// [`SocketOptions::mtu_discovery`]; of UDP sockets only.
+    MtuDiscovery(MtuDiscovery),
 }

@@ -314,7 +314,8 @@ impl Stack {
             | SocketOption::ReuseAddress(_)
             | SocketOption::MulticastHops(_)
             | SocketOption::MulticastLoop(_)
-            | SocketOption::MulticastSource(_) => return false,
+            | SocketOption::MulticastSource(_)
+            | SocketOption::MtuDiscovery(_) => return false,
         }
         slot.note_marking();
         self.touch(index);

@@ -6,7 +6,7 @@ use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use crate::sockets::held::Held;
 use crate::sockets::membership::{join_v4, join_v6};
-use crate::{Membership, MembershipChange, Opt, Sockets};
+use crate::{DatagramReport, Membership, MembershipChange, Opt, Sockets};
 
 /// A UDP socket. Clones mean the same socket.
 #[derive(Clone, Debug)]
@@ -111,6 +111,23 @@ impl UdpSocket {
     pub async fn recv_from(&self, out: &mut [u8]) -> io::Result<(usize, SocketAddr)> {
         let (group, socket) = (self.held.group(), self.held.socket());
         poll_fn(|cx| socket.poll_receive_datagram(group, cx, out, true)).await
+    }
+
+    /// Whether each ICMP error about a datagram of this socket is kept as a report (IP_RECVERR); as made: it is not, and only a connected
+    /// socket hears of errors, by its next call.
+    pub async fn set_receive_errors(&self, on: bool) -> io::Result<()> {
+        self.set_option(Opt::ReceiveErrors, u64::from(on)).await
+    }
+
+    /// The oldest report of what became of a datagram, if there is one (`recvmsg` with MSG_ERRQUEUE). Does not wait; a receive that
+    /// fails says that there is one. The newest of more than 64 reports are not kept, and counted by [`Self::lost_error_reports`].
+    pub fn take_error_report(&self) -> Option<DatagramReport> {
+        self.held.socket().take_report()
+    }
+
+    /// Reports that found no room here.
+    pub fn lost_error_reports(&self) -> u64 {
+        self.held.socket().lost_reports()
     }
 
     /// Where it is bound.

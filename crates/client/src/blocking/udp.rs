@@ -5,10 +5,11 @@ use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs};
 use std::time::Duration;
 
 use super::{checked, each_address};
+use crate::error::Disconnected;
 use crate::sockets::group::lock;
 use crate::sockets::held::{Held, run};
 use crate::sockets::membership::{join_v4, join_v6};
-use crate::{Membership, MembershipChange, Opt, Sockets};
+use crate::{DatagramReport, Membership, MembershipChange, Opt, Sockets};
 
 /// A UDP socket, as [`std::net::UdpSocket`].
 #[derive(Debug)]
@@ -204,6 +205,32 @@ impl UdpSocket {
     pub fn set_nonblocking(&self, on: bool) -> io::Result<()> {
         lock(&self.held.socket().state).nonblocking = on;
         Ok(())
+    }
+
+    /// Whether each ICMP error about a datagram of this socket is kept as a report (IP_RECVERR); as made: it is not, and only a connected
+    /// socket hears of errors, by its next call.
+    pub fn set_receive_errors(&self, on: bool) -> io::Result<()> {
+        self.set_option(Opt::ReceiveErrors, u64::from(on))
+    }
+
+    /// The oldest report of what became of a datagram, if there is one (`recvmsg` with MSG_ERRQUEUE). Does not wait. The newest of more
+    /// than 64 reports are not kept, and counted by [`Self::lost_error_reports`].
+    ///
+    /// # Errors
+    /// `NotConnected`: the engine has gone, as far as this side has noticed.
+    pub fn take_error_report(&self) -> io::Result<Option<DatagramReport>> {
+        let group = self.held.group();
+        // The engine's end is told when there is no report left.
+        let _ = group.try_turn(Duration::ZERO);
+        match self.held.socket().take_report() {
+            None if group.is_dead() => Err(Disconnected.into()),
+            report => Ok(report),
+        }
+    }
+
+    /// Reports that found no room here.
+    pub fn lost_error_reports(&self) -> u64 {
+        self.held.socket().lost_reports()
     }
 
     /// What went wrong since this was last asked (SO_ERROR).

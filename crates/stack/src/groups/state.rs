@@ -356,9 +356,10 @@ impl<A: Reported> Group<A> {
         }
         for (kind, wanted) in [(RecordKind::Allow, true), (RecordKind::Block, false)] {
             let of_kind = self.changed.iter().map(|(source, _)| *source);
-            let sources: Vec<A> = of_kind
+            let mut sources: Vec<A> = of_kind
                 .filter(|source| self.state.admits(*source) == wanted)
                 .collect();
+            sources.sort_unstable();
             // "If the computed source list for either an ALLOW or a BLOCK record is empty, that record is omitted".
             if !sources.is_empty() {
                 records.push(Record {

@@ -7,13 +7,18 @@ pub(crate) use receive::Datagram;
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-use crate::config::{SocketOption, SocketOptions};
+use sidecore_tcp::Instant;
+
+use crate::address::Route;
+use crate::config::{MtuDiscovery, SocketOption, SocketOptions};
 use crate::error::StackError;
 use crate::list::NIL;
 use crate::listen::{Reach, choose_port, reach};
 use crate::marking::Marking;
+use crate::path_mtu::By;
 use crate::ports::PortTable;
 use crate::stack::Stack;
+use crate::v6::address::Route6;
 use crate::{UdpId, User};
 
 /// Where in the header the checksum lies.
@@ -29,6 +34,7 @@ pub(crate) struct UdpSocket {
     marking: Marking,
     /// How it sends to groups.
     to_groups: ToGroups,
+    mtu_discovery: MtuDiscovery,
     reach: Reach,
     live: bool,
 }
@@ -127,6 +133,7 @@ impl UdpSockets {
                 loops: options.multicast_loop,
                 source: options.multicast_source,
             },
+            mtu_discovery: options.mtu_discovery,
             reach,
             live: true,
         };
@@ -208,7 +215,7 @@ impl Stack {
         })
     }
 
-    /// Sets the traffic class, the hop limit, or how is sent to groups. False if the id is stale, or the option another, or a
+    /// Sets the traffic class, the hop limit, how is sent to groups, or what is done about the path's MTU. False if the id is stale, or the option another, or a
     /// source that is no address of ours.
     pub fn udp_set_option(&mut self, id: UdpId, option: SocketOption) -> bool {
         if let SocketOption::MulticastSource(Some(ip)) = option
@@ -225,6 +232,7 @@ impl Stack {
             SocketOption::MulticastHops(hops) => socket.to_groups.hops = hops,
             SocketOption::MulticastLoop(on) => socket.to_groups.loops = on,
             SocketOption::MulticastSource(source) => socket.to_groups.source = source,
+            SocketOption::MtuDiscovery(how) => socket.mtu_discovery = how,
             _ => return false,
         }
         true
@@ -234,6 +242,29 @@ impl Stack {
     pub(crate) fn udp_marking(&self, id: UdpId) -> Marking {
         let socket = self.udp.get(id);
         socket.map_or(Marking::default(), |socket| socket.marking)
+    }
+
+    /// What a UDP socket does about the MTU of a path.
+    pub(crate) fn udp_mtu_discovery(&self, id: UdpId) -> MtuDiscovery {
+        let socket = self.udp.get(id);
+        socket.map_or(MtuDiscovery::default(), |socket| socket.mtu_discovery)
+    }
+
+    /// Bytes of the largest packet that is known to pass to `dst`, IP header included (IP_MTU); `None`: no way leads there.
+    pub fn path_mtu(&mut self, now: Instant, dst: IpAddr) -> Option<u16> {
+        let dst = dst.to_canonical();
+        let link = match dst {
+            IpAddr::V4(ip) => match self.addresses.route(ip)? {
+                Route::Local => return Some(self.config.loopback_mtu),
+                _ => self.config.mtu,
+            },
+            IpAddr::V6(ip) => match self.route6(ip)? {
+                Route6::Local => return Some(self.config.loopback_mtu),
+                _ => self.six.mtu,
+            },
+        };
+        let path = self.paths.find(now, dst, By::Datagram);
+        Some(link.min(path.unwrap_or(u16::MAX)))
     }
 
     /// How a UDP socket sends to groups.

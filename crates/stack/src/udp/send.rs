@@ -12,6 +12,7 @@ use crate::UdpId;
 use crate::address::Route;
 use crate::arp::cache::Resolution;
 use crate::arp::request_packet;
+use crate::config::MtuDiscovery;
 use crate::control::Link;
 use crate::error::StackError;
 use crate::frame::HeaderBuffer;
@@ -87,6 +88,11 @@ impl Stack {
         let mut ip = Ipv4Header::new(way.src, *dst.ip(), PROTOCOL_UDP);
         ip.dscp_ecn = marking.class;
         ip.ttl = marking.hop_limit.map_or(ip.ttl, NonZeroU8::get);
+        if self.udp_mtu_discovery(id) == MtuDiscovery::Off {
+            // RFC 6864 section 4.1: what may be cut is told apart by its identification.
+            self.ip_ident = self.ip_ident.wrapping_add(1);
+            (ip.dont_fragment, ip.ident) = (false, self.ip_ident);
+        }
         let ports = (local.port(), dst.port());
         if !dst.ip().is_multicast() {
             if !sink.has_room(way.link == Link::Loopback) {
@@ -195,6 +201,7 @@ impl Stack {
         match resolution {
             Resolution::Known(_, station) => {
                 let path = self.paths.find(now, dst.into(), By::Datagram);
+                let path = path.filter(|_| self.udp_mtu_discovery(id) == MtuDiscovery::Path);
                 Ok(Way {
                     link: Link::Station(station),
                     src,

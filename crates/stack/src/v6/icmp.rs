@@ -10,8 +10,8 @@ use sidecore_wire::{Icmpv6, Ipv6Header, Mld, NdpMessage, UdpHeader, icmpv6, ipv6
 use super::flow::FlowKey6;
 use super::input::Packet6;
 use super::{Envelope, push_message};
-use crate::host::Host;
-use crate::icmp::claims_no_less;
+use crate::host::{DatagramError, Host};
+use crate::icmp::{claims_no_less, payload_of, type_and_code};
 use crate::input::Place;
 use crate::stack::Stack;
 
@@ -60,7 +60,7 @@ impl Stack {
                 self.answer_echo6(now, packet, &Icmpv6::EchoReply { ident, seq }, data);
             }
             _ if message.is_error() => {
-                let matched = self.handle_icmp6_error(now, &message, data, host);
+                let matched = self.handle_icmp6_error(now, packet, &message, data, host);
                 self.counters.icmp_unmatched += u64::from(matched.is_none());
             }
             _ => {}
@@ -107,6 +107,7 @@ impl Stack {
     fn handle_icmp6_error<H: Host>(
         &mut self,
         now: Instant,
+        packet: &Packet6<'_>,
         message: &Icmpv6,
         quoted: &[u8],
         host: &mut H,
@@ -136,7 +137,19 @@ impl Stack {
                 let user = self.udp.user_at6(header.src, datagram.src_port)?;
                 let remote = SocketAddrV6::new(header.dst, datagram.dst_port, 0, 0);
                 self.note_datagram_too_big(now, header.dst.into(), payload.end, kind);
-                host.icmp_error(user, remote.into(), kind);
+                let error = DatagramError {
+                    remote: remote.into(),
+                    kind,
+                    message: type_and_code(packet.transport.bytes),
+                    info: match *message {
+                        Icmpv6::PacketTooBig { mtu } => mtu,
+                        Icmpv6::ParameterProblem { pointer, .. } => pointer,
+                        _ => 0,
+                    },
+                    offender: packet.src().into(),
+                    payload: payload_of(&datagram, transport),
+                };
+                host.icmp_error(user, &error);
             }
             _ => return None,
         }

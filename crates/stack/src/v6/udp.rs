@@ -10,6 +10,7 @@ use super::address::{Route6, is_all_nodes, is_unicast};
 use super::frame::HeaderBuffer6;
 use super::input::Packet6;
 use super::neighbor::Resolution6;
+use crate::config::MtuDiscovery;
 use crate::control::Link;
 use crate::error::StackError;
 use crate::host::Host;
@@ -152,6 +153,7 @@ impl Stack {
         match self.resolve_neighbor6(now, next_hop) {
             Resolution6::Known(_, mac) => {
                 let path = self.paths.find(now, dst.into(), By::Datagram);
+                let path = path.filter(|_| self.udp_mtu_discovery(id) != MtuDiscovery::Probe);
                 let mtu = mtu.min(path.unwrap_or(u16::MAX));
                 Ok(Way6 {
                     mtu,

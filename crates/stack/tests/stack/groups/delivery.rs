@@ -87,7 +87,7 @@ fn rfc_3376_section_3_source_filters_are_obeyed() {
 fn rfc_1112_section_6_datagrams_to_groups_go_out() {
     let mut raw = Raw::new();
     let (id, _) = raw.node.udp_bind("0.0.0.0:6000".parse().unwrap());
-    let mut send = |raw: &mut Raw, to: &str| {
+    let send = |raw: &mut Raw, to: &str| {
         let to = to.parse().unwrap();
         raw.node.udp_send(raw.now, id, to, b"hello").unwrap();
         raw.node.turn(raw.now)
