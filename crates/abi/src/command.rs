@@ -219,7 +219,6 @@ pub enum Opt {
     /// Datagrams: 1: others that say so too may be bound to the same port. What goes to a group or to all reaches each, what goes to one
     /// address the last one bound. Before it is bound; streams take it and need it not (SO_REUSEADDR).
     ReuseAddress = 31,
-    ReuseAddress = 31,
     /// Datagrams: 1: each ICMP error about a datagram of this socket is told by [`crate::EventKind::ErrorReport`]; 0: of a connected
     /// socket those that are final by [`crate::EventKind::Error`], of others none (IP_RECVERR, IPV6_RECVERR).
     ReceiveErrors = 32,
