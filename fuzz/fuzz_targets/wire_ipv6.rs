@@ -4,7 +4,9 @@
 
 use libfuzzer_sys::fuzz_target;
 use sidecore_wire::ipv6::extension::{ChainError, HeaderChain, MAX_LEN};
-use sidecore_wire::{Icmpv6, Ipv6Header, MldQuery, NdpMessage, UdpHeader, icmpv6, ipv6, ndp};
+use sidecore_wire::{
+    GroupVersion, Icmpv6, Ipv6Header, Mld, NdpMessage, UdpHeader, icmpv6, ipv6, ndp,
+};
 
 fuzz_target!(|packet: &[u8]| {
     let Ok((header, payload)) = Ipv6Header::parse(packet) else {
@@ -61,8 +63,9 @@ fn icmp(ip: &Ipv6Header, message: &[u8]) {
             Ok(message)
         );
     }
-    if let Ok(query) = MldQuery::parse(&near(1), &message) {
-        assert!(query.v2 == (message.len() >= 28));
+    if let Ok(Mld::Query(query)) = Mld::parse(&near(1), true, &message) {
+        assert_eq!(query.version == GroupVersion::V3, message.len() >= 28);
+        assert_eq!(query.sources.iter().count(), query.sources.len());
     }
 }
 

@@ -69,6 +69,8 @@ pub enum Operation {
     GetOption = 15,
     /// Give a region back. Body 0: region. Completes when the engine has let go of it.
     Deregister = 16,
+    /// Change what a datagram DTI, which must be bound, listens to. Body: a [`crate::Membership`]. Quiet unless NOTIFY.
+    Membership = 17,
 }
 
 impl Operation {
@@ -76,7 +78,7 @@ impl Operation {
     #[inline]
     pub const fn from_raw(raw: u8) -> Option<Self> {
         use Operation::*;
-        const ALL: [Operation; 17] = [
+        const ALL: [Operation; 18] = [
             Nop,
             CreateStream,
             CreateDatagram,
@@ -94,6 +96,7 @@ impl Operation {
             SetOption,
             GetOption,
             Deregister,
+            Membership,
         ];
         if (raw as usize) < ALL.len() {
             Some(ALL[raw as usize])
@@ -205,13 +208,33 @@ pub enum Opt {
     /// Read only: the stream offset after the last urgent data of which the peer has told; 0: it told of none. The mark of SIOCATMARK
     /// and the byte that is out of band without SO_OOBINLINE is the last byte before it ([`crate::EventKind::Urgent`]).
     UrgentMark = 27,
+    /// Datagrams to groups: how many hops they go, 0 to 255; 0: not onto the link. As made: 1 (IP_MULTICAST_TTL, IPV6_MULTICAST_HOPS).
+    MulticastHops = 28,
+    /// Datagrams to groups: 1: sockets of this engine that listen to the group get them, too. As made: 1 (IP_MULTICAST_LOOP,
+    /// IPV6_MULTICAST_LOOP).
+    MulticastLoop = 29,
+    /// Datagrams to groups: the address of IPv4 that they come from, as a number, if the socket is bound to none; 0: the engine's choice
+    /// (IP_MULTICAST_IF).
+    MulticastSource = 30,
+    /// Datagrams: 1: others that say so too may be bound to the same port. What goes to a group or to all reaches each, what goes to one
+    /// address the last one bound. Before it is bound; streams take it and need it not (SO_REUSEADDR).
+    ReuseAddress = 31,
+    /// Datagrams: 1: each ICMP error about a datagram of this socket is told by [`crate::EventKind::ErrorReport`]; 0: of a connected
+    /// socket those that are final by [`crate::EventKind::Error`], of others none (IP_RECVERR, IPV6_RECVERR).
+    ReceiveErrors = 32,
+    /// Datagrams: 0: routers may cut them, and what is known of the path does not count; 1 and 2: they may not (DF), and what is larger than
+    /// the path's MTU is refused; 3: they may not, and only the link's MTU counts. As made: 1. The engine cuts none (IP_MTU_DISCOVER; over
+    /// IPv6, where nobody cuts, 0 is as 1).
+    MtuDiscovery = 33,
+    /// Datagrams, read only: bytes of the largest packet that is known to pass to the connected peer (IP_MTU).
+    PathMtu = 34,
 }
 
 impl Opt {
     /// From its number.
     pub const fn from_raw(raw: u64) -> Option<Self> {
         use Opt::*;
-        const ALL: [Opt; 27] = [
+        const ALL: [Opt; 34] = [
             NoDelay,
             Cork,
             Keepalive,
@@ -239,6 +262,13 @@ impl Opt {
             Info,
             MaxPacingRate,
             UrgentMark,
+            MulticastHops,
+            MulticastLoop,
+            MulticastSource,
+            ReuseAddress,
+            ReceiveErrors,
+            MtuDiscovery,
+            PathMtu,
         ];
         if raw >= 1 && raw as usize <= ALL.len() {
             Some(ALL[raw as usize - 1])
@@ -425,20 +455,20 @@ mod tests {
         let back = Command::decode(&command.encode().with_mark(77)).unwrap();
         assert_eq!(back, command);
         assert_eq!(back.extent(), extent);
-        assert_eq!(Command::decode(&Entry::new(17, 0, 0, [0; 7])), None);
+        assert_eq!(Command::decode(&Entry::new(18, 0, 0, [0; 7])), None);
         assert_eq!(Command::decode(&Entry::new(255, 0, 0, [0; 7])), None);
     }
 
     #[test]
     fn every_operation_has_its_number() {
-        for raw in 0..=16 {
+        for raw in 0..=17 {
             assert_eq!(Operation::from_raw(raw).unwrap() as u8, raw);
         }
-        for raw in 1..=27 {
+        for raw in 1..=34 {
             assert_eq!(Opt::from_raw(raw).unwrap() as u64, raw);
         }
         assert_eq!(Opt::from_raw(0), None);
-        assert_eq!(Opt::from_raw(28), None);
+        assert_eq!(Opt::from_raw(35), None);
     }
 
     #[test]

@@ -38,7 +38,8 @@ pub enum EventKind {
     Registered = 8,
     /// A connection waits on the listener with no accept posted. Sent once for each time that this becomes true. Body 0: how many wait.
     Incoming = 9,
-    /// An error that ends nothing (ICMP for a datagram DTI).
+    /// An error that ends nothing: ICMP, for a connected datagram DTI, or what became of a report for which there was no room. The
+    /// status says which. Body 2..5: where the datagram was sent.
     Error = 10,
     /// After a send, fewer bytes wait unsent than option [`crate::command::Opt::NotsentLowat`] says. Body 0: stream offset up to which
     /// bytes were sent.
@@ -46,6 +47,10 @@ pub enum EventKind {
     /// The peer has urgent data, or more than it told of before (RFC 9293 section 3.8.5). Body 0: the stream offset after its last byte. The
     /// data is in line: it comes, or came, like all other. Where the pool receives, this comes before the bytes of the segment that told.
     Urgent = 12,
+    /// What became of a datagram (option [`crate::command::Opt::ReceiveErrors`]), in a chunk: a [`crate::ErrorReport`], then the first bytes
+    /// of the datagram's payload, as many as were quoted. Body 0 and 1 as [`EventKind::Received`]; body 2..5: where it was sent. The
+    /// status is the report's, without [`flags::FAILED`].
+    ErrorReport = 13,
 }
 
 impl EventKind {
@@ -53,7 +58,7 @@ impl EventKind {
     #[inline]
     pub const fn from_raw(raw: u8) -> Option<Self> {
         use EventKind::*;
-        const ALL: [EventKind; 13] = [
+        const ALL: [EventKind; 14] = [
             Completion,
             Received,
             ReceivedInto,
@@ -67,6 +72,7 @@ impl EventKind {
             Error,
             Writable,
             Urgent,
+            ErrorReport,
         ];
         if (raw as usize) < ALL.len() {
             Some(ALL[raw as usize])
@@ -154,13 +160,22 @@ impl Event {
         self
     }
 
-    /// The chunk of a Received or Datagram.
+    /// The chunk of a Received, Datagram or ErrorReport.
     #[inline]
     pub const fn chunk(&self) -> u32 {
         self.body[0] as u32
     }
 
-    /// The length of a Received or Datagram.
+    /// Whether it is of a kind that names a chunk, which goes back to the engine: Received, Datagram, ErrorReport.
+    #[inline]
+    pub const fn has_chunk(&self) -> bool {
+        matches!(
+            self.kind,
+            EventKind::Received | EventKind::Datagram | EventKind::ErrorReport
+        )
+    }
+
+    /// The length of a Received, Datagram or ErrorReport.
     #[inline]
     pub const fn len(&self) -> u32 {
         (self.body[0] >> 32) as u32
@@ -172,7 +187,7 @@ impl Event {
         self.len() == 0
     }
 
-    /// Where the bytes of a Received or Datagram begin, counted from the start of the pool.
+    /// Where the bytes of a Received, Datagram or ErrorReport begin, counted from the start of the pool.
     #[inline]
     pub const fn offset(&self) -> u64 {
         self.body[1]
@@ -256,9 +271,9 @@ mod tests {
             Event::decode(&failed.encode()).unwrap().flags,
             flags::FAILED
         );
-        for raw in 0..=12 {
+        for raw in 0..=13 {
             assert_eq!(EventKind::from_raw(raw).unwrap() as u8, raw);
         }
-        assert_eq!(Event::decode(&Entry::new(13, 0, 0, [0; 7])), None);
+        assert_eq!(Event::decode(&Entry::new(14, 0, 0, [0; 7])), None);
     }
 }

@@ -5,8 +5,10 @@
 //!
 //! - [`entry`]: the 64-byte line that travels on every lane, and the mark that publishes it.
 //! - [`command`]: application to engine (DbQ entries).
+//! - [`error_report`]: what became of a datagram, as it lies in front of the datagram's bytes.
 //! - [`event`]: engine to application (EvQ entries).
 //! - [`control`]: where the lanes, wait cells and doorbell words lie in a UAL's control memory.
+//! - [`membership`]: what a socket does about a multicast group, as a command carries it.
 //! - [`pool`]: how the receive pool is cut.
 //! - [`agent`]: the messages of the agent's UNIX socket, which opens UALs and passes descriptors.
 //! - [`status`]: how the engine says what went wrong.
@@ -19,18 +21,22 @@ pub mod agent;
 pub mod command;
 pub mod control;
 pub mod entry;
+pub mod error_report;
 pub mod event;
 pub mod handle;
 pub mod info;
+pub mod membership;
 pub mod pool;
 pub mod status;
 
 pub use address::Address;
 pub use command::{Command, Operation};
 pub use entry::Entry;
+pub use error_report::{ErrorOrigin, ErrorReport};
 pub use event::{Event, EventKind};
 pub use handle::{DtiHandle, Extent, RegionId};
 pub use info::TcpInfo;
+pub use membership::{Membership, MembershipChange};
 pub use status::Status;
 
 /// Version of everything in this crate. The agent refuses a UAL whose library was built for another one.

@@ -7,7 +7,9 @@ use std::sync::Arc;
 
 use sidecore_abi::command::{INLINE_MAX, Opt, RETURNS_MAX, create, flags};
 use sidecore_abi::event::NO_CHUNK;
-use sidecore_abi::{Address, Command, DtiHandle, Event, EventKind, Extent, Operation, RegionId};
+use sidecore_abi::{
+    Address, Command, DtiHandle, Event, EventKind, Extent, Membership, Operation, RegionId,
+};
 use sidecore_shm::Producer;
 
 use crate::error::PostError;
@@ -286,7 +288,7 @@ impl Lane {
     /// reference, so each is returned once. Nine go into one command, the rest with [`Self::flush`]: this cannot fail.
     #[inline]
     pub fn return_chunk(&mut self, event: &Event) {
-        if matches!(event.kind, EventKind::Received | EventKind::Datagram) {
+        if event.has_chunk() {
             self.return_chunk_number(event.chunk());
         }
     }
@@ -377,6 +379,21 @@ impl Lane {
             Command::new(Operation::SetOption, dti.handle(), cookie).with_flags(flags);
         command.body[0] = option as u64;
         command.body[1] = value;
+        self.post(command)
+    }
+
+    /// Changes what a datagram DTI, which must be bound, listens to: joins and leaves groups and their sources. Quiet when it succeeds,
+    /// unless [`flags::NOTIFY`] is given.
+    pub fn membership(
+        &mut self,
+        dti: Dti,
+        membership: &Membership,
+        flags: u8,
+        cookie: u64,
+    ) -> Result<(), PostError> {
+        let mut command =
+            Command::new(Operation::Membership, dti.handle(), cookie).with_flags(flags);
+        command.body = membership.to_body();
         self.post(command)
     }
 

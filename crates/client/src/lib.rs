@@ -58,7 +58,8 @@ pub use sidecore_abi as abi;
 pub use sidecore_abi::TcpInfo;
 pub use sidecore_abi::command::{COPY_MAX, INLINE_MAX, Opt, flags, shutdown};
 pub use sidecore_abi::{
-    Address, Command, DtiHandle, Event, EventKind, Extent, Operation, RegionId, Status,
+    Address, Command, DtiHandle, ErrorOrigin, ErrorReport, Event, EventKind, Extent, Membership,
+    MembershipChange, Operation, RegionId, Status,
 };
 pub use sidecore_shm::MemRef;
 pub use sidecore_sys::memfd::Memfd;
@@ -70,5 +71,5 @@ pub use handles::Dti;
 pub use lane::Lane;
 pub use pool::{ReceivePool, ReceivedBytes};
 pub use region::Region;
-pub use sockets::{Reactor, Sockets, SocketsConfig};
+pub use sockets::{DatagramReport, Reactor, Sockets, SocketsConfig};
 pub use ual::Ual;

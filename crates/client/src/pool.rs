@@ -20,7 +20,9 @@ pub struct ReceivePool {
 /// The part of the pool that an event names; empty for one that names none.
 fn span(event: &Event) -> (u64, usize) {
     match event.kind {
-        EventKind::Received | EventKind::Datagram if event.chunk() != NO_CHUNK => {
+        EventKind::Received | EventKind::Datagram | EventKind::ErrorReport
+            if event.chunk() != NO_CHUNK =>
+        {
             (event.offset(), event.len() as usize)
         }
         _ => (0, 0),

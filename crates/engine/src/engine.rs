@@ -3,8 +3,9 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
+use sidecore_abi::Address;
 use sidecore_nic::{AnyNic, BURST, Nic, RxBurst};
-use sidecore_stack::{FlowHint, FrameMeta, RxChecksum, Stack, TxPayload};
+use sidecore_stack::{FlowHint, FrameMeta, RxChecksum, Stack, StackError, TxPayload};
 use sidecore_tcp::Instant;
 
 use crate::capture::Captures;
@@ -436,7 +437,7 @@ impl Engine {
             datagram_scratch,
             ..
         } = self;
-        let sent = tables.send_datagrams(datagram_scratch, |tables, id, to, bytes| {
+        let sent = tables.send_datagrams(datagram_scratch, |tables, (slot, id), to, bytes| {
             let mut output = Output {
                 tables,
                 nic,
@@ -447,6 +448,10 @@ impl Engine {
             let sent = stack.udp_send(now, id, to, TxPayload::Bytes(bytes), &mut output);
             // The scratch memory is used again for the next datagram.
             output.nic.flush();
+            if sent == Err(StackError::MessageTooLarge) {
+                let mtu = stack.path_mtu(now, to.ip()).unwrap_or_default();
+                tables.datagram_too_large(slot, Address::new(to), mtu.into());
+            }
             sent
         });
         for (slot, id) in self.tables.take_closed_datagram_sockets() {

@@ -4,7 +4,9 @@ use std::net::SocketAddr;
 
 use sidecore_nic::{AnyNic, Nic, TxFrame};
 use sidecore_shm::MemRef;
-use sidecore_stack::{ConnId, FrameSink, Host, SinkCaps, TxOffload, TxPayload, User};
+use sidecore_stack::{
+    ConnId, DatagramError, FrameSink, Host, SinkCaps, TxOffload, TxPayload, User,
+};
 use sidecore_tcp::CloseReason;
 
 use crate::capture::Captures;
@@ -74,6 +76,10 @@ macro_rules! host_by_tables {
 
         fn datagram_ready(&mut self, user: User) {
             self.tables.datagram_senders.push(user);
+        }
+
+        fn icmp_error(&mut self, user: User, error: &DatagramError<'_>) {
+            self.tables.datagram_error(user, error);
         }
 
         fn closed(&mut self, user: User, _conn: ConnId, reason: CloseReason) {

@@ -102,6 +102,8 @@ pub(crate) enum Route {
     Link(Ipv4Addr),
     /// To all stations of the link.
     Broadcast,
+    /// To those that listen to a group.
+    Group,
 }
 
 /// What a destination address of an incoming packet is to us.
@@ -202,6 +204,9 @@ impl Addresses {
         if self.is_broadcast(dst) {
             return Some(Route::Broadcast);
         }
+        if dst.is_multicast() {
+            return Some(Route::Group);
+        }
         if !self.is_unicast(dst) {
             return None;
         }
@@ -283,7 +288,7 @@ mod tests {
             ("8.8.8.8", Some(Route::Link(ip("10.77.0.1")))),
             ("10.77.0.255", Some(Route::Broadcast)),
             ("255.255.255.255", Some(Route::Broadcast)),
-            ("224.0.0.1", None),
+            ("224.0.0.1", Some(Route::Group)),
             ("10.77.0.0", None),
             ("0.0.0.0", None),
         ] {

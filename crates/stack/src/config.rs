@@ -9,6 +9,7 @@ use sidecore_tcp::{Algorithm, Ecn, Keepalive};
 use sidecore_wire::MacAddress;
 
 use crate::address::Ipv4Cidr;
+use crate::groups::GroupConfig;
 use crate::limiter::Rate;
 use crate::v6::Ipv6Config;
 
@@ -72,6 +73,8 @@ pub struct StackConfig {
     pub seed: [u8; 32],
     /// Sequence ranges (out of order, and selectively acknowledged) of all connections together.
     pub ranges: usize,
+    /// Multicast groups of applications.
+    pub groups: GroupConfig,
     /// IPv6; off unless it says otherwise.
     pub ipv6: Ipv6Config,
 }
@@ -110,6 +113,7 @@ impl Default for StackConfig {
             ephemeral_ports: 32768..=60999,
             seed: [0; 32],
             ranges: 65536,
+            groups: GroupConfig::default(),
             ipv6: Ipv6Config::default(),
         }
     }
@@ -179,6 +183,19 @@ impl Default for ReassemblyConfig {
     }
 }
 
+/// What a UDP socket does about the MTU of a path (IP_MTU_DISCOVER). Datagrams are never cut here.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Hash)]
+pub enum MtuDiscovery {
+    /// Routers may cut its datagrams (no DF), and what is known of the path does not count. Over IPv6 nobody cuts, and this is
+    /// [`Path`](Self::Path).
+    Off,
+    /// Nobody may cut them, and what is larger than what is known to pass is refused.
+    #[default]
+    Path,
+    /// Nobody may cut them, and what is known of the path does not count: the sender probes it itself (RFC 4821).
+    Probe,
+}
+
 /// What a socket is opened with; `None` is the stack's default.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct SocketOptions {
@@ -211,6 +228,17 @@ pub struct SocketOptions {
     pub traffic_class: u8,
     /// Time to live or hop limit of what is sent (IP_TTL, IPV6_UNICAST_HOPS).
     pub hop_limit: Option<NonZeroU8>,
+    /// Of a UDP socket: others that say so too may be bound to the same port (SO_REUSEADDR). What is sent to a group or to all reaches
+    /// each of them, what is sent to one address the one that was bound last.
+    pub reuse_address: bool,
+    /// Of a UDP socket: how far its datagrams to groups go, in hops; 0: not onto the link (IP_MULTICAST_TTL, IPV6_MULTICAST_HOPS).
+    pub multicast_hops: u8,
+    /// Of a UDP socket: its datagrams to groups reach sockets of this stack, too (IP_MULTICAST_LOOP, IPV6_MULTICAST_LOOP).
+    pub multicast_loop: bool,
+    /// Of a UDP socket that is bound to no single address: where its datagrams to groups come from (IP_MULTICAST_IF).
+    pub multicast_source: Option<Ipv4Addr>,
+    /// Of a UDP socket: what is done about the path's MTU (IP_MTU_DISCOVER).
+    pub mtu_discovery: MtuDiscovery,
     /// Of a listener: connections that may be open before their handshake is complete (TCP_FASTOPEN); 0: none.
     pub fast_open_queue: u32,
     /// Of a connection to be opened: the SYN asks for a cookie or, if there is one for that server, waits for data and takes it along
@@ -235,6 +263,11 @@ impl Default for SocketOptions {
             defer_accept: None,
             traffic_class: 0,
             hop_limit: None,
+            reuse_address: false,
+            multicast_hops: 1,
+            multicast_loop: true,
+            multicast_source: None,
+            mtu_discovery: MtuDiscovery::default(),
             fast_open_queue: 0,
             fast_open: false,
         }
@@ -259,6 +292,11 @@ impl SocketOptions {
             SocketOption::TrafficClass(class) => self.traffic_class = class,
             SocketOption::HopLimit(limit) => self.hop_limit = limit,
             SocketOption::FastOpenQueue(limit) => self.fast_open_queue = limit,
+            SocketOption::ReuseAddress(on) => self.reuse_address = on,
+            SocketOption::MulticastHops(hops) => self.multicast_hops = hops,
+            SocketOption::MulticastLoop(on) => self.multicast_loop = on,
+            SocketOption::MulticastSource(source) => self.multicast_source = source,
+            SocketOption::MtuDiscovery(how) => self.mtu_discovery = how,
             // A connection is told these once it is there.
             SocketOption::Cork(_) | SocketOption::QuickAck(_) => {}
         }
@@ -301,4 +339,14 @@ pub enum SocketOption {
     DeferAccept(Option<Duration>),
     /// [`SocketOptions::v6_only`]; before the socket listens.
     V6Only(bool),
+    /// [`SocketOptions::reuse_address`]; of UDP sockets, before they are bound.
+    ReuseAddress(bool),
+    /// [`SocketOptions::multicast_hops`]; of UDP sockets only.
+    MulticastHops(u8),
+    /// [`SocketOptions::multicast_loop`]; of UDP sockets only.
+    MulticastLoop(bool),
+    /// [`SocketOptions::multicast_source`]; of UDP sockets only.
+    MulticastSource(Option<Ipv4Addr>),
+    /// [`SocketOptions::mtu_discovery`]; of UDP sockets only.
+    MtuDiscovery(MtuDiscovery),
 }

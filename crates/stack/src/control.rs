@@ -61,6 +61,13 @@ pub(crate) enum Control {
         start: u32,
         len: u32,
     },
+    /// An IGMP message, in the arena.
+    Igmp {
+        src: Ipv4Addr,
+        dst: Ipv4Addr,
+        start: u32,
+        len: u32,
+    },
     /// One of IPv6.
     Six(Control6),
 }

@@ -144,7 +144,7 @@ counters! {
     timed_out,
     /// Connections that ended.
     connections_ended,
-    /// UDP datagrams delivered.
+    /// UDP datagrams delivered; one that reaches several sockets counts once.
     udp_in,
     /// UDP datagrams sent.
     udp_out,
@@ -210,11 +210,17 @@ counters! {
     addresses_duplicate,
     /// Advertisements in which another station claims an IPv6 address that we use.
     addresses_contested,
-    /// Queries about groups handled.
+    /// IGMP messages handled: queries and others' reports about IPv4 groups.
+    igmp_in,
+    /// Of these, messages that are to be ignored: malformed, not from the link, without router alert.
+    igmp_ignored,
+    /// Reports about IPv4 groups sent.
+    igmp_out,
+    /// MLD messages handled: queries and others' reports about IPv6 groups.
     mld_in,
-    /// Of these, queries that are to be ignored.
+    /// Of these, messages that are to be ignored.
     mld_ignored,
-    /// Reports about groups sent.
+    /// Reports about IPv6 groups sent.
     mld_out,
     /// Segments not sent: the neighbour cannot be reached.
     no_neighbor,

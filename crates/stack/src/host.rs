@@ -1,6 +1,6 @@
 //! What the stack asks of its caller, and tells it.
 
-use core::net::SocketAddr;
+use core::net::{IpAddr, SocketAddr};
 
 use sidecore_tcp::{CloseReason, IcmpKind};
 
@@ -101,8 +101,25 @@ pub trait Host {
         let _ = user;
     }
 
-    /// An ICMP error came for a datagram that this UDP socket sent to `remote`.
-    fn icmp_error(&mut self, user: User, remote: SocketAddr, kind: IcmpKind) {
-        let _ = (user, remote, kind);
+    /// An ICMP error came for a datagram that this UDP socket sent (RFC 1122 section 4.1.3.3: it is passed up).
+    fn icmp_error(&mut self, user: User, error: &DatagramError<'_>) {
+        let _ = (user, error);
     }
+}
+
+/// An ICMP error about a datagram.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct DatagramError<'a> {
+    /// Where the datagram was sent.
+    pub remote: SocketAddr,
+    /// What the error means.
+    pub kind: IcmpKind,
+    /// Type and code of the message, of ICMP or, if `remote` is an address of IPv6, of ICMPv6.
+    pub message: (u8, u8),
+    /// The MTU that the message names, or ICMPv6's offset of what is wrong; 0 of others.
+    pub info: u32,
+    /// Who sent the message.
+    pub offender: IpAddr,
+    /// The first bytes of the datagram's payload, as many as the message quotes.
+    pub payload: &'a [u8],
 }

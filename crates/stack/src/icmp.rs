@@ -5,10 +5,10 @@ use core::net::{IpAddr, SocketAddrV4};
 use sidecore_tcp::{IcmpKind, Instant};
 use sidecore_wire::ipv4::{PROTOCOL_TCP, PROTOCOL_UDP};
 use sidecore_wire::tcp::QuotedSegment;
-use sidecore_wire::{Icmpv4, Ipv4Header, SeqNumber, UdpHeader, icmpv4};
+use sidecore_wire::{Icmpv4, Ipv4Header, SeqNumber, UdpHeader, icmpv4, udp};
 
 use crate::flow::FlowKey;
-use crate::host::Host;
+use crate::host::{DatagramError, Host};
 use crate::input::Packet;
 use crate::path_mtu::By;
 use crate::stack::Stack;
@@ -39,7 +39,10 @@ impl Stack {
             Icmpv4::DestinationUnreachable { .. }
             | Icmpv4::TimeExceeded { .. }
             | Icmpv4::ParameterProblem => {
-                if self.handle_icmp_error(now, &message, data, host).is_none() {
+                if self
+                    .handle_icmp_error(now, packet, &message, data, host)
+                    .is_none()
+                {
                     self.counters.icmp_unmatched += 1;
                 }
             }
@@ -67,6 +70,7 @@ impl Stack {
     fn handle_icmp_error<H: Host>(
         &mut self,
         now: Instant,
+        packet: &Packet<'_>,
         message: &Icmpv4,
         quoted: &[u8],
         host: &mut H,
@@ -91,7 +95,18 @@ impl Stack {
                 let user = self.udp.user_at(header.src, datagram.src_port)?;
                 let remote = SocketAddrV4::new(header.dst, datagram.dst_port);
                 self.note_datagram_too_big(now, header.dst.into(), payload.end, kind);
-                host.icmp_error(user, remote.into(), kind);
+                let error = DatagramError {
+                    remote: remote.into(),
+                    kind,
+                    message: type_and_code(packet.transport.bytes),
+                    info: match *message {
+                        Icmpv4::DestinationUnreachable { next_hop_mtu, .. } => next_hop_mtu.into(),
+                        _ => 0,
+                    },
+                    offender: packet.src.into(),
+                    payload: payload_of(&datagram, transport),
+                };
+                host.icmp_error(user, &error);
             }
             _ => return None,
         }
@@ -174,6 +189,18 @@ impl Stack {
             self.counters.icmp_errors_out += 1;
         }
     }
+}
+
+/// Type and code of a message that was parsed.
+pub(crate) fn type_and_code(message: &[u8]) -> (u8, u8) {
+    let byte = |at| message.get(at).copied().unwrap_or_default();
+    (byte(0), byte(1))
+}
+
+/// As much of a datagram's payload as there is in what quotes it.
+pub(crate) fn payload_of<'a>(datagram: &UdpHeader, quoted: &'a [u8]) -> &'a [u8] {
+    let end = usize::from(datagram.length).min(quoted.len());
+    quoted.get(udp::HEADER_LEN..end).unwrap_or_default()
 }
 
 /// Whether an error says that a packet of `len` bytes was too large for what it would have fitted into: nobody's error (RFC 5927

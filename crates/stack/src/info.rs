@@ -166,6 +166,7 @@ impl Stack {
             self.reassembly.next_timeout(),
             Some(self.six.next).filter(|next| *next < Instant::NEVER),
             self.dhcp.as_ref().map(|dhcp| dhcp.next),
+            Some(self.groups.next).filter(|next| *next < Instant::NEVER),
         ];
         let others = others.into_iter().flatten();
         others.chain(self.connections.next_timer()).min()

@@ -46,6 +46,7 @@ mod error;
 mod fast_open;
 mod flow;
 mod frame;
+mod groups;
 mod hash;
 mod host;
 mod icmp;
@@ -73,13 +74,14 @@ mod wheel;
 
 pub use address::{CidrParseError, Ipv4Cidr};
 pub use config::{
-    ArpConfig, ReassemblyConfig, SocketOption, SocketOptions, StackConfig, SynCookies,
+    ArpConfig, MtuDiscovery, ReassemblyConfig, SocketOption, SocketOptions, StackConfig, SynCookies,
 };
 pub use counters::Counters;
 pub use dhcp::DhcpLease;
 pub use error::StackError;
 pub use frame::MAX_HEADER_LEN;
-pub use host::Host;
+pub use groups::{GroupChange, GroupConfig};
+pub use host::{DatagramError, Host};
 pub use id::{ConnId, DETACHED, ListenerId, UdpId, User};
 pub use info::{ConnectionInfo, ListenerInfo, UdpInfo};
 pub use input::{FlowHint, FrameMeta, RxChecksum};

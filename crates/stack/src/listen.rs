@@ -121,12 +121,13 @@ impl Listeners {
         let listener = &self.slots[index];
         let port = listener.local.port();
         match reach(listener.local.ip(), listener.options.v6_only) {
-            Reach::V4(ip) => self.ports.insert(ip, port, index as u32),
-            Reach::V6(ip) => self.ports6.insert(ip, port, index as u32),
+            Reach::V4(ip) => self.ports.insert(ip, port, index as u32, false),
+            Reach::V6(ip) => self.ports6.insert(ip, port, index as u32, false),
             Reach::Both => {
-                self.ports.insert(Ipv4Addr::UNSPECIFIED, port, index as u32);
+                self.ports
+                    .insert(Ipv4Addr::UNSPECIFIED, port, index as u32, false);
                 self.ports6
-                    .insert(Ipv6Addr::UNSPECIFIED, port, index as u32);
+                    .insert(Ipv6Addr::UNSPECIFIED, port, index as u32, false);
             }
         }
         Ok(ListenerId::new(index as u32, listener.generation))
@@ -184,19 +185,24 @@ pub(crate) const fn reach(ip: IpAddr, v6_only: bool) -> Reach {
     }
 }
 
-/// The port for a socket: the one that is asked for, or one of the stack's choice.
+/// The port for a socket: the one that is asked for, which others may have that share theirs if this does, or one of the stack's
+/// choice.
 pub(crate) fn choose_port(
     ports: (&PortTable, &PortTable<Ipv6Addr>),
     ephemeral: &mut EphemeralPorts,
     reach: Reach,
     asked: u16,
+    shared: bool,
 ) -> Result<u16, StackError> {
     let any = Ipv4Addr::UNSPECIFIED;
+    // A port of the stack's choice is nobody else's.
+    let shared = shared && asked != 0;
     let taken = |port: u16| match reach {
-        Reach::V4(ip) => ports.0.conflicts(ip, port),
-        Reach::V6(ip) => ports.1.conflicts(ip, port),
+        Reach::V4(ip) => ports.0.conflicts(ip, port, shared),
+        Reach::V6(ip) => ports.1.conflicts(ip, port, shared),
         Reach::Both => {
-            ports.0.conflicts(any, port) || ports.1.conflicts(Ipv6Addr::UNSPECIFIED, port)
+            let any6 = Ipv6Addr::UNSPECIFIED;
+            ports.0.conflicts(any, port, shared) || ports.1.conflicts(any6, port, shared)
         }
     };
     let free = |port| !taken(port);
@@ -226,7 +232,7 @@ impl Stack {
         let local = self.bindable(local.into())?;
         let ports = (&self.listeners.ports, &self.listeners.ports6);
         let reach = reach(local.ip(), options.v6_only);
-        let port = choose_port(ports, &mut self.ephemeral, reach, local.port())?;
+        let port = choose_port(ports, &mut self.ephemeral, reach, local.port(), false)?;
         self.listeners.insert(Listener {
             generation: 0,
             local: SocketAddr::new(local.ip(), port),
@@ -385,7 +391,7 @@ impl Stack {
         let next_hop = match self.addresses.route(packet.src) {
             Some(Route::Local) => None,
             Some(Route::Link(next_hop)) => Some(next_hop),
-            Some(Route::Broadcast) | None => return None,
+            Some(Route::Broadcast | Route::Group) | None => return None,
         };
         Some(Endpoints::V4(FlowKey::new(local, remote), next_hop))
     }

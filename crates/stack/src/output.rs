@@ -4,9 +4,11 @@ use core::net::Ipv4Addr;
 use core::ops::Range;
 
 use sidecore_tcp::{CloseReason, Instant, State, TxLimits, TxSegment};
-use sidecore_wire::ethernet::ETHERTYPE_ARP;
+use sidecore_wire::ethernet::{ETHERTYPE_ARP, ETHERTYPE_IPV4};
 use sidecore_wire::ipv4::{PROTOCOL_ICMP, PROTOCOL_TCP, PROTOCOL_UDP};
-use sidecore_wire::{ArpOperation, Ipv4Header, MacAddress, TcpHeader, UnscaledWindow, ipv4, tcp};
+use sidecore_wire::{
+    ArpOperation, Ipv4Header, MacAddress, TcpHeader, UnscaledWindow, igmp, ipv4, tcp,
+};
 
 use crate::DETACHED;
 use crate::arp::cache::Resolution;
@@ -325,6 +327,15 @@ impl Stack {
                     self.send_message(link, &ip, start..start + len, out);
                     *left -= 1;
                 }
+                Control::Igmp {
+                    src,
+                    dst,
+                    start,
+                    len,
+                } => {
+                    self.send_igmp((src, dst), start..start + len, out);
+                    *left -= 1;
+                }
                 Control::Six(packet) => self.send_control6(packet, out, left),
             }
             self.counters.loopback_out += u64::from(packet.is_loopback());
@@ -393,6 +404,29 @@ impl Stack {
         buffer.ipv4(link, self.config.mac, ip, message.len());
         let offload = TxOffload {
             loopback: link == Link::Loopback,
+            header_len: buffer.len() as u16,
+            ..TxOffload::default()
+        };
+        out.send(buffer.bytes(), TxPayload::Bytes(message), &offload);
+    }
+
+    /// Sends an IGMP message from the arena, with what RFC 3376 section 4 asks of its IP header.
+    fn send_igmp<O: FrameSink>(
+        &self,
+        (src, dst): (Ipv4Addr, Ipv4Addr),
+        range: Range<u32>,
+        out: &mut O,
+    ) {
+        let message = self.control.message(range.start, range.end - range.start);
+        let ip = Ipv4Header {
+            ttl: igmp::TTL,
+            dscp_ecn: igmp::TOS,
+            ..Ipv4Header::new(src, dst, igmp::PROTOCOL)
+        };
+        let mut buffer = HeaderBuffer::new();
+        buffer.ethernet(self.config.mac, igmp::multicast_mac(dst), ETHERTYPE_IPV4);
+        buffer.append(|buf| ip.emit_with_alert(buf, message.len()));
+        let offload = TxOffload {
             header_len: buffer.len() as u16,
             ..TxOffload::default()
         };

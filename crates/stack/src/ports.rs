@@ -25,8 +25,8 @@ impl Bindable for Ipv6Addr {
     }
 }
 
-/// Bound local addresses of one version of IP, sorted by port. An address of 0.0.0.0 or :: stands for all, and takes the
-/// port for all.
+/// Bound local addresses of one version of IP, sorted by port, of one port the last bound first. An address of 0.0.0.0 or ::
+/// stands for all, and takes the port for all, unless it is shared.
 #[derive(Debug)]
 pub(crate) struct PortTable<A = Ipv4Addr> {
     entries: Vec<Entry<A>>,
@@ -37,6 +37,8 @@ struct Entry<A> {
     port: u16,
     address: A,
     index: u32,
+    /// Others that say so too may have the port.
+    shared: bool,
 }
 
 impl<A> Default for PortTable<A> {
@@ -58,26 +60,41 @@ impl<A: Bindable> PortTable<A> {
         &behind[..len]
     }
 
-    /// Who is bound to this address and port.
+    /// Who is bound to this address and port; rather to this address than to all, rather the last than another.
+    #[inline]
     pub(crate) fn find(&self, address: A, port: u16) -> Option<u32> {
-        let matches = |entry: &&Entry<A>| entry.address.is_any() || entry.address == address;
-        let entry = self.of_port(port).iter().find(matches)?;
+        let entries = self.of_port(port);
+        let exact = entries.iter().find(|entry| entry.address == address);
+        let entry = exact.or_else(|| entries.iter().find(|entry| entry.address.is_any()))?;
         Some(entry.index)
     }
 
-    /// Whether binding to this would meet another.
-    pub(crate) fn conflicts(&self, address: A, port: u16) -> bool {
-        let any = address.is_any();
-        any && !self.of_port(port).is_empty() || self.find(address, port).is_some()
+    /// All that are bound to this address and port.
+    pub(crate) fn find_all(&self, address: A, port: u16) -> impl Iterator<Item = u32> + '_ {
+        let matches = move |entry: &&Entry<A>| entry.address.is_any() || entry.address == address;
+        self.of_port(port)
+            .iter()
+            .filter(matches)
+            .map(|entry| entry.index)
+    }
+
+    /// Whether binding to this would meet another with which it does not share.
+    pub(crate) fn conflicts(&self, address: A, port: u16, shared: bool) -> bool {
+        let meets = |entry: &Entry<A>| {
+            address.is_any() || entry.address.is_any() || entry.address == address
+        };
+        let mut others = self.of_port(port).iter();
+        others.any(|entry| meets(entry) && !(shared && entry.shared))
     }
 
     /// Binds what does not conflict.
-    pub(crate) fn insert(&mut self, address: A, port: u16, index: u32) {
+    pub(crate) fn insert(&mut self, address: A, port: u16, index: u32, shared: bool) {
         let at = self.entries.partition_point(|e| e.port < port);
         let entry = Entry {
             port,
             address,
             index,
+            shared,
         };
         self.entries.insert(at, entry);
     }
@@ -174,18 +191,34 @@ mod tests {
     #[test]
     fn all_and_one_address() {
         let mut table = PortTable::default();
-        table.insert(Ipv4Addr::UNSPECIFIED, 80, 0);
-        table.insert(A, 443, 1);
-        table.insert(B, 443, 2);
+        table.insert(Ipv4Addr::UNSPECIFIED, 80, 0, false);
+        table.insert(A, 443, 1, false);
+        table.insert(B, 443, 2, false);
         assert_eq!(table.find(A, 80), Some(0));
         assert_eq!(table.find(A, 443), Some(1));
         assert_eq!(table.find(B, 443), Some(2));
         assert_eq!(table.find(A, 81), None);
-        assert!(table.conflicts(A, 80) && table.conflicts(Ipv4Addr::UNSPECIFIED, 443));
-        assert!(!table.conflicts(A, 8080));
+        let taken = |table: &PortTable, ip, port| table.conflicts(ip, port, true);
+        assert!(taken(&table, A, 80) && taken(&table, Ipv4Addr::UNSPECIFIED, 443));
+        assert!(!taken(&table, A, 8080));
         table.remove(1);
         assert_eq!(table.find(A, 443), None);
-        assert!(!table.conflicts(A, 443) && table.conflicts(B, 443));
+        assert!(!taken(&table, A, 443) && taken(&table, B, 443));
+    }
+
+    #[test]
+    fn a_port_is_shared_by_those_who_all_say_so() {
+        let mut table = PortTable::default();
+        let any = Ipv4Addr::UNSPECIFIED;
+        table.insert(any, 80, 0, true);
+        assert!(table.conflicts(any, 80, false) && !table.conflicts(any, 80, true));
+        table.insert(A, 80, 1, true);
+        table.insert(any, 80, 2, true);
+        assert_eq!(table.find(B, 80), Some(2), "the last");
+        assert_eq!(table.find(A, 80), Some(1), "the one at this address");
+        assert_eq!(table.find_all(A, 80).collect::<Vec<_>>(), [2, 1, 0]);
+        table.remove(2);
+        assert_eq!(table.find(B, 80), Some(0));
     }
 
     #[test]

@@ -86,7 +86,7 @@ impl Stack {
         let next_hop = match self.addresses.route(*remote.ip()) {
             Some(Route::Local) => None,
             Some(Route::Link(next_hop)) => Some(next_hop),
-            Some(Route::Broadcast) => return Err(StackError::InvalidAddress),
+            Some(Route::Broadcast | Route::Group) => return Err(StackError::InvalidAddress),
             None if self.addresses.is_unicast(*remote.ip()) => return Err(StackError::Unreachable),
             None => return Err(StackError::InvalidAddress),
         };
@@ -310,7 +310,12 @@ impl Stack {
             | SocketOption::Ecn(_)
             | SocketOption::DeferAccept(_)
             | SocketOption::FastOpenQueue(_)
-            | SocketOption::V6Only(_) => return false,
+            | SocketOption::V6Only(_)
+            | SocketOption::ReuseAddress(_)
+            | SocketOption::MulticastHops(_)
+            | SocketOption::MulticastLoop(_)
+            | SocketOption::MulticastSource(_)
+            | SocketOption::MtuDiscovery(_) => return false,
         }
         slot.note_marking();
         self.touch(index);

@@ -1,5 +1,7 @@
 //! The stack: what it holds, and its turn.
 
+use core::net::Ipv4Addr;
+
 use sidecore_tcp::{Instant, RangePool};
 
 use crate::address::Addresses;
@@ -11,6 +13,7 @@ use crate::control::{Control, ControlQueue};
 use crate::counters::Counters;
 use crate::dhcp;
 use crate::fast_open;
+use crate::groups::Groups;
 use crate::hash::Keys;
 use crate::incarnation::Predecessor;
 use crate::limiter::Limiter;
@@ -42,6 +45,8 @@ pub struct Stack {
     pub(crate) fast_open_cache: fast_open::Cache,
     pub(crate) udp: UdpSockets,
     pub(crate) reassembly: Reassembly<Key4>,
+    /// IPv4's groups.
+    pub(crate) groups: Groups<Ipv4Addr>,
     pub(crate) six: Six,
     pub(crate) dhcp: Option<dhcp::Client>,
     pub(crate) ephemeral: EphemeralPorts,
@@ -83,7 +88,8 @@ impl Stack {
             fast_open_cache: fast_open::Cache::new(config.fast_open_servers),
             udp: UdpSockets::new(config.max_udp_sockets),
             reassembly: Reassembly::new(config.reassembly.clone()),
-            six: Six::new(&config.ipv6, config.mtu, &keys, now),
+            groups: Groups::new(&config.groups, keys.neighbors),
+            six: Six::new(&config.ipv6, &config.groups, config.mtu, &keys, now),
             dhcp: (config.dhcp).then(|| dhcp::Client::new(config.mac, keys.dhcp, now)),
             ephemeral: EphemeralPorts::new(config.ephemeral_ports.clone(), keys.ports),
             paths: PathMtus::new(config.path_mtus, keys.ports),

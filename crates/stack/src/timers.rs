@@ -30,6 +30,9 @@ impl Stack {
         if now >= self.six.next {
             self.handle_timers6(now, host);
         }
+        if now >= self.groups.next {
+            self.handle_group_timers(now);
+        }
         if self.dhcp.as_ref().is_some_and(|dhcp| now >= dhcp.next) {
             self.handle_dhcp_timer(now);
         }

@@ -4,7 +4,9 @@ use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use sidecore_stack::{ConnId, FrameSink, Host, SinkCaps, TxOffload, TxPayload, User};
+use sidecore_stack::{
+    ConnId, DatagramError, FrameSink, Host, SinkCaps, TxOffload, TxPayload, User,
+};
 use sidecore_tcp::{CloseReason, IcmpKind};
 
 use crate::Rng;
@@ -38,6 +40,23 @@ pub struct Datagram {
     pub to: SocketAddr,
     /// Its payload.
     pub bytes: Vec<u8>,
+}
+
+/// What became of a datagram that was sent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DatagramReport {
+    /// The socket's user.
+    pub user: User,
+    /// Where it was sent.
+    pub remote: SocketAddr,
+    /// Type and code of the ICMP message.
+    pub message: (u8, u8),
+    /// The MTU or offset in it.
+    pub info: u32,
+    /// Who sent it.
+    pub offender: std::net::IpAddr,
+    /// What it quotes of the payload.
+    pub payload: Vec<u8>,
 }
 
 /// A frame as the stack sent it, before the device did anything.
@@ -164,6 +183,7 @@ pub struct TestHost {
     pub(crate) loopback: VecDeque<(Vec<u8>, usize)>,
     pub(crate) datagrams: Vec<Datagram>,
     pub(crate) datagram_events: Vec<(User, Event)>,
+    pub(crate) datagram_errors: Vec<DatagramReport>,
     /// What [`FrameSink::caps`] says.
     pub caps: SinkCaps,
     /// Frames that the device takes before it is emptied.
@@ -192,6 +212,7 @@ impl TestHost {
             loopback: VecDeque::new(),
             datagrams: Vec::new(),
             datagram_events: Vec::new(),
+            datagram_errors: Vec::new(),
             caps,
             device_room: usize::MAX,
             loopback_room: usize::MAX,
@@ -353,9 +374,17 @@ impl Host for TestHost {
         self.datagram_events.push((user, Event::DatagramReady));
     }
 
-    fn icmp_error(&mut self, user: User, remote: SocketAddr, kind: IcmpKind) {
+    fn icmp_error(&mut self, user: User, error: &DatagramError<'_>) {
         self.datagram_events
-            .push((user, Event::IcmpError(remote, kind)));
+            .push((user, Event::IcmpError(error.remote, error.kind)));
+        self.datagram_errors.push(DatagramReport {
+            user,
+            remote: error.remote,
+            message: error.message,
+            info: error.info,
+            offender: error.offender,
+            payload: error.payload.to_vec(),
+        });
     }
 }
 

@@ -33,7 +33,7 @@ mod too_big;
 
 use proptest::test_runner::{Config as ProptestConfig, RngSeed};
 
-pub use host::{Datagram, Event, SentFrame, TestHost};
+pub use host::{Datagram, DatagramReport, Event, SentFrame, TestHost};
 pub use link::{Direction, Link, LinkCounters, Narrow};
 pub use node::{Node, NodeConfig};
 pub use pair::{A, B, Pair};

@@ -10,7 +10,7 @@ use sidecore_stack::{
 use sidecore_tcp::{CloseReason, Connection, Instant};
 use sidecore_wire::MacAddress;
 
-use crate::host::{Datagram, Event, SentFrame, Stream, TestHost};
+use crate::host::{Datagram, DatagramReport, Event, SentFrame, Stream, TestHost};
 
 /// What a node is made of.
 #[derive(Clone, Debug)]
@@ -329,6 +329,20 @@ impl Node {
         (id, user)
     }
 
+    /// Binds a UDP socket with options.
+    ///
+    /// # Errors
+    /// The stack's.
+    pub fn udp_bind_with(
+        &mut self,
+        local: SocketAddr,
+        options: &SocketOptions,
+    ) -> Result<(UdpId, User), StackError> {
+        let user = self.host.new_stream();
+        let id = self.stack.udp_bind_with(local, options, user)?;
+        Ok((id, user))
+    }
+
     /// Sends a datagram.
     ///
     /// # Errors
@@ -352,6 +366,11 @@ impl Node {
     /// What was told about UDP sockets since the last call.
     pub fn take_datagram_events(&mut self) -> Vec<(User, Event)> {
         std::mem::take(&mut self.host.datagram_events)
+    }
+
+    /// What became of datagrams since the last call.
+    pub fn take_datagram_errors(&mut self) -> Vec<DatagramReport> {
+        std::mem::take(&mut self.host.datagram_errors)
     }
 
     /// Starts keeping frames as the stack sends them; returns those kept so far.

@@ -6,8 +6,8 @@ use std::net::{Ipv4Addr, SocketAddrV4};
 use sidecore_wire::ethernet::{ETHERTYPE_ARP, ETHERTYPE_IPV4};
 use sidecore_wire::ipv4::{PROTOCOL_ICMP, PROTOCOL_TCP, PROTOCOL_UDP};
 use sidecore_wire::{
-    ArpOperation, ArpPacket, EthernetHeader, Icmpv4, Ipv4Header, MacAddress, SeqNumber, TcpFlags,
-    TcpHeader, UdpHeader, UnscaledWindow, checksum, tcp, udp,
+    ArpOperation, ArpPacket, EthernetHeader, Icmpv4, Igmp, Ipv4Header, MacAddress, SeqNumber,
+    TcpFlags, TcpHeader, UdpHeader, UnscaledWindow, checksum, igmp, ipv4, tcp, udp,
 };
 
 /// A station that exists only in a test.
@@ -25,6 +25,14 @@ impl Station {
         Self {
             mac: MacAddress([2, 0, 0, 0, 0, host]),
             ip: Ipv4Addr::new(10, 0, 0, host),
+        }
+    }
+
+    /// All that listen to a group.
+    pub const fn group(group: Ipv4Addr) -> Self {
+        Self {
+            mac: igmp::multicast_mac(group),
+            ip: group,
         }
     }
 
@@ -99,6 +107,26 @@ impl Station {
         self.ip(to, ip, &bytes)
     }
 
+    /// An IGMP message, whose checksum is written; with a router alert or without.
+    pub fn igmp(&self, to: &Station, ttl: u8, alert: bool, message: &[u8]) -> Vec<u8> {
+        let header = Ipv4Header {
+            ttl,
+            ..Ipv4Header::new(self.ip, to.ip, igmp::PROTOCOL)
+        };
+        let mut packet = vec![0; 24];
+        let len = if alert {
+            header.emit_with_alert(&mut packet, message.len())
+        } else {
+            header.emit(&mut packet, message.len())
+        };
+        packet.truncate(len);
+        packet.extend_from_slice(message);
+        packet[len + 2..len + 4].fill(0);
+        let sum = checksum::complement(checksum::sum(&packet[len..], 0));
+        packet[len + 2..len + 4].copy_from_slice(&sum.to_be_bytes());
+        self.ethernet(to.mac, ETHERTYPE_IPV4, &packet)
+    }
+
     /// An ARP request or reply for a station.
     pub fn arp(&self, operation: ArpOperation, to: &Station) -> Vec<u8> {
         let (link, target_mac) = match operation {
@@ -142,6 +170,8 @@ pub enum Packet {
     Udp(Ipv4Header, UdpHeader, Vec<u8>),
     /// ICMP, with its data.
     Icmp(Ipv4Header, Icmpv4, Vec<u8>),
+    /// IGMP, whose IP header has a router alert.
+    Igmp(Ipv4Header, Vec<u8>),
     /// A fragment, with its payload.
     Fragment(Ipv4Header, Vec<u8>),
 }
@@ -163,6 +193,7 @@ impl Packet {
 
     fn parse_ip(packet: &[u8]) -> Self {
         let (ip, range) = Ipv4Header::parse(packet).expect("IPv4");
+        let options = 20..range.start;
         let bytes = &packet[range];
         if ip.is_fragment() {
             return Self::Fragment(ip, bytes.to_vec());
@@ -185,8 +216,31 @@ impl Packet {
                 let (message, offset) = Icmpv4::parse(bytes).expect("ICMP");
                 Self::Icmp(ip, message, bytes[offset..].to_vec())
             }
+            igmp::PROTOCOL => {
+                assert!(ipv4::has_router_alert(&packet[options]), "a router alert");
+                Igmp::parse(bytes).expect("IGMP");
+                Self::Igmp(ip, bytes.to_vec())
+            }
             other => panic!("protocol {other}"),
         }
+    }
+
+    /// The records of an IGMPv3 report: kind, group, sources.
+    ///
+    /// # Panics
+    /// If it is something else, or says something that a report to routers must not.
+    pub fn records(&self) -> Vec<(u8, Ipv4Addr, Vec<Ipv4Addr>)> {
+        let Self::Igmp(ip, bytes) = self else {
+            panic!("not IGMP: {self:?}");
+        };
+        assert_eq!(bytes[0], igmp::REPORT_V3, "{self:?}");
+        assert_eq!(ip.dst, igmp::ALL_IGMPV3_ROUTERS);
+        assert_eq!((ip.ttl, ip.dscp_ecn), (igmp::TTL, igmp::TOS));
+        let parsed = split_records(bytes, 4);
+        let ip = |a: &[u8]| Ipv4Addr::new(a[0], a[1], a[2], a[3]);
+        let all = parsed.into_iter();
+        all.map(|(kind, group, sources)| (kind, ip(group), sources.chunks(4).map(ip).collect()))
+            .collect()
     }
 
     /// The TCP header and payload.
@@ -199,6 +253,22 @@ impl Packet {
             other => panic!("not TCP: {other:?}"),
         }
     }
+}
+
+/// The records of an IGMPv3 or MLDv2 report, with addresses of so many bytes: kind, group, sources.
+pub(crate) fn split_records(report: &[u8], address: usize) -> Vec<(u8, &[u8], &[u8])> {
+    let count = u16::from_be_bytes([report[6], report[7]]);
+    let mut rest = &report[8..];
+    let all = (0..count).map(|_| {
+        let (head, behind) = rest.split_at(4 + address);
+        let sources = usize::from(u16::from_be_bytes([head[2], head[3]]));
+        let (sources, behind) = behind.split_at(sources * address);
+        rest = behind;
+        (head[0], &head[4..], sources)
+    });
+    let all = all.collect();
+    assert!(rest.is_empty(), "bytes behind the records");
+    all
 }
 
 /// One line for people.
@@ -227,6 +297,7 @@ impl fmt::Debug for Packet {
             Self::Icmp(ip, message, data) => {
                 write!(f, "{} > {} {message:?} len {}", ip.src, ip.dst, data.len())
             }
+            Self::Igmp(ip, bytes) => write!(f, "{} > {} IGMP {bytes:02x?}", ip.src, ip.dst),
             Self::Fragment(ip, bytes) => write!(f, "fragment {ip:?} len {}", bytes.len()),
         }
     }

@@ -3,12 +3,16 @@
 use std::net::Ipv6Addr;
 
 use sidecore_wire::ethernet::ETHERTYPE_IPV6;
-use sidecore_wire::ipv6::extension::{FragmentHeader, HeaderChain};
+use sidecore_wire::ipv6::extension::{
+    FragmentHeader, HeaderChain, ROUTER_ALERT_LEN, emit_router_alert,
+};
 use sidecore_wire::ipv6::{PROTOCOL_ICMPV6, PROTOCOL_TCP, PROTOCOL_UDP};
 use sidecore_wire::{
     EthernetHeader, Icmpv6, Ipv6Header, MacAddress, NdpMessage, TcpHeader, UdpHeader, checksum,
-    icmpv6, ipv6, ndp, tcp, udp,
+    icmpv6, ipv6, mld, ndp, tcp, udp,
 };
+
+use crate::packet::split_records;
 
 /// A station that exists only in a test.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -126,6 +130,27 @@ impl Station6 {
         self.ip(to, header, &bytes)
     }
 
+    /// A message of multicast listener discovery, whose checksum is written; with a router alert or without.
+    pub fn mld(&self, to: &Station6, hop_limit: u8, alert: bool, message: &[u8]) -> Vec<u8> {
+        let mut bytes = message.to_vec();
+        icmpv6::put_checksum(self.ip, to.ip, &mut bytes);
+        let next = if alert {
+            ipv6::HOP_BY_HOP
+        } else {
+            PROTOCOL_ICMPV6
+        };
+        let header = Ipv6Header {
+            hop_limit,
+            ..Ipv6Header::new(self.ip, to.ip, next)
+        };
+        let mut front = vec![0; if alert { ROUTER_ALERT_LEN } else { 0 }];
+        if alert {
+            emit_router_alert(PROTOCOL_ICMPV6, &mut front);
+        }
+        front.extend(bytes);
+        self.ip(to, header, &front)
+    }
+
     /// A neighbour solicitation for a station, to its group.
     pub fn solicit(&self, target: &Station6) -> Vec<u8> {
         let question = NdpMessage::NeighborSolicitation {
@@ -171,6 +196,10 @@ pub struct Packet6 {
     pub to: MacAddress,
     /// The IPv6 header.
     pub ip: Ipv6Header,
+    /// There is a router alert in front of it (RFC 2711).
+    pub alert: bool,
+    /// The second word of an ICMPv6 header; zeros of anything else.
+    pub words: [u8; 4],
     /// What it carries.
     pub content: Content6,
 }
@@ -208,8 +237,17 @@ impl Packet6 {
             (None, PROTOCOL_ICMPV6) => icmp(&ip, bytes),
             (None, other) => panic!("next header {other}"),
         };
-        let to = ethernet.dst;
-        Some(Self { to, ip, content })
+        let mut words = [0; 4];
+        if chain.protocol == PROTOCOL_ICMPV6 && chain.fragment.is_none() {
+            words.copy_from_slice(&bytes[4..8]);
+        }
+        Some(Self {
+            to: ethernet.dst,
+            ip,
+            alert: chain.alert,
+            words,
+            content,
+        })
     }
 
     /// The TCP header and payload.
@@ -221,6 +259,26 @@ impl Packet6 {
             Content6::Tcp(header, payload) => (header, payload),
             other => panic!("not TCP: {other:?}"),
         }
+    }
+
+    /// The records of an MLDv2 report: kind, group, sources.
+    ///
+    /// # Panics
+    /// If it is something else, or says something that a report to routers must not.
+    pub fn records(&self) -> Vec<(u8, Ipv6Addr, Vec<Ipv6Addr>)> {
+        let Content6::Icmp(Icmpv6::Other { type_, .. }, data) = &self.content else {
+            panic!("not ICMPv6: {self:?}");
+        };
+        assert_eq!(*type_, mld::REPORT_V2, "{self:?}");
+        assert_eq!(self.ip.dst, ipv6::ALL_MLDV2_ROUTERS);
+        assert_eq!(self.ip.hop_limit, mld::HOP_LIMIT);
+        assert!(self.alert, "a router alert");
+        // Four bytes of the header were taken for the message's own.
+        let report = [&[0; 4][..], &self.words, data].concat();
+        let ip = |bytes: &[u8]| Ipv6Addr::from(<[u8; 16]>::try_from(bytes).expect("an address"));
+        let all = split_records(&report, 16).into_iter();
+        all.map(|(kind, group, sources)| (kind, ip(group), sources.chunks(16).map(ip).collect()))
+            .collect()
     }
 
     /// The message of neighbour discovery, if it is one.

@@ -20,6 +20,11 @@ pub const PROTOCOL_UDP: u8 = 17;
 /// TTL of what we send (RFC 1122 section 3.2.1.7; the recommended value of the Assigned Numbers).
 pub const DEFAULT_TTL: u8 = 64;
 
+/// Bytes of a header with a router alert.
+pub const ALERT_HEADER_LEN: usize = MIN_HEADER_LEN + 4;
+/// The router alert option's type and length (RFC 2113).
+const ROUTER_ALERT: [u8; 2] = [0x94, 4];
+
 const DONT_FRAGMENT: u16 = 0x4000;
 const MORE_FRAGMENTS: u16 = 0x2000;
 const FRAGMENT_OFFSET: u16 = 0x1fff;
@@ -207,4 +212,45 @@ impl Ipv4Header {
         h[16..20].copy_from_slice(&self.dst.octets());
         MIN_HEADER_LEN
     }
+
+    /// As [`emit`](Self::emit), with a router alert (RFC 2113) as the only option; returns the length, 24.
+    ///
+    /// # Panics
+    /// If `buf` is shorter than 24 bytes.
+    pub fn emit_with_alert(&self, buf: &mut [u8], payload_len: usize) -> usize {
+        let h = &mut buf[..ALERT_HEADER_LEN];
+        self.emit(h, payload_len + (ALERT_HEADER_LEN - MIN_HEADER_LEN));
+        h[0] = 0x46;
+        h[20..22].copy_from_slice(&ROUTER_ALERT);
+        h[22..24].fill(0);
+        h[10..12].fill(0);
+        let sum = checksum::complement(checksum::sum(h, 0));
+        h[10..12].copy_from_slice(&sum.to_be_bytes());
+        ALERT_HEADER_LEN
+    }
+}
+
+/// Whether the options of a header (what follows its first 20 bytes) hold a router alert with the value 0 (RFC 2113 section 2.1).
+pub fn has_router_alert(options: &[u8]) -> bool {
+    let mut rest = options;
+    while let Some((&kind, behind)) = rest.split_first() {
+        match kind {
+            // End of the list, and no operation.
+            0 => return false,
+            1 => {
+                rest = behind;
+                continue;
+            }
+            _ => {}
+        }
+        let len = usize::from(behind.first().copied().unwrap_or(0));
+        let Some(option) = rest.get(..len).filter(|option| option.len() >= 2) else {
+            return false;
+        };
+        if option == [ROUTER_ALERT[0], ROUTER_ALERT[1], 0, 0] {
+            return true;
+        }
+        rest = &rest[len..];
+    }
+    false
 }

@@ -1,4 +1,4 @@
-//! Ethernet, ARP, IPv4, IPv6, ICMP, neighbour discovery, TCP and UDP headers: parsing, emitting, checksums, sequence numbers.
+//! Ethernet, ARP, IPv4, IPv6, ICMP, neighbour discovery, IGMP, MLD, TCP and UDP headers: parsing, emitting, checksums, sequence numbers.
 //!
 //! # Shape of every module
 //!
@@ -49,8 +49,10 @@ pub mod dhcpv4;
 pub mod ecn;
 mod error;
 pub mod ethernet;
+pub mod groups;
 pub mod icmpv4;
 pub mod icmpv6;
+pub mod igmp;
 pub mod ipv4;
 pub mod ipv6;
 pub mod mld;
@@ -64,11 +66,13 @@ pub use arp::{ArpOperation, ArpPacket};
 pub use dhcpv4::{DhcpKind, DhcpMessage};
 pub use error::ParseError;
 pub use ethernet::EthernetHeader;
+pub use groups::{GroupQuery, GroupRecord, GroupVersion, RecordKind};
 pub use icmpv4::Icmpv4;
 pub use icmpv6::Icmpv6;
+pub use igmp::Igmp;
 pub use ipv4::Ipv4Header;
 pub use ipv6::Ipv6Header;
-pub use mld::MldQuery;
+pub use mld::Mld;
 pub use ndp::{NdpMessage, RouterAdvertisement};
 pub use seq::SeqNumber;
 pub use tcp::{

@@ -1,10 +1,8 @@
-//! Multicast listener discovery, as far as joining groups needs it: queries, and the reports of MLDv2
-//! (RFC 3810) and MLDv1 (RFC 2710).
-//!
-//! Source filters are not spoken: a group is joined with all its sources, or not.
+//! Multicast listener discovery: versions 1 (RFC 2710) and 2 (RFC 3810), as a host speaks them.
 
 use core::net::Ipv6Addr;
 
+use crate::groups::{self, GroupQuery, GroupRecord, GroupVersion, Sources};
 use crate::ipv6::{Ipv6Header, is_link_local};
 use crate::{ParseError, icmpv6};
 
@@ -24,114 +22,96 @@ pub const HOP_LIMIT: u8 = 1;
 pub const V1_LEN: usize = 24;
 /// Bytes of an MLDv2 query without sources; all that is shorter is MLDv1 (RFC 3810 section 8.1).
 const QUERY_V2_LEN: usize = 28;
-/// Bytes of a group record without sources.
-const RECORD_LEN: usize = 20;
 
-/// A query (RFC 3810 section 5.1, RFC 2710 section 3).
+/// A message of a router or another host.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub struct MldQuery {
-    /// The asker speaks MLDv2.
-    pub v2: bool,
-    /// Within what time is to be answered, in milliseconds.
-    pub max_response_ms: u32,
-    /// Which group is asked for; unspecified: all.
-    pub group: Ipv6Addr,
+pub enum Mld<'a> {
+    /// A router asks.
+    Query(GroupQuery<'a, Ipv6Addr>),
+    /// Another host listens to this group (MLDv1: hosts listen to each other).
+    Report(Ipv6Addr),
 }
 
-impl MldQuery {
-    /// Reads and validates a query, that is the whole payload of an IPv6 packet with this header.
-    /// Its checksum has been verified. Sources are not looked at.
+impl<'a> Mld<'a> {
+    /// Whether an ICMPv6 message of this type is one that a host listens to.
+    #[inline]
+    pub const fn is_type(type_: u8) -> bool {
+        matches!(type_, QUERY | REPORT_V1)
+    }
+
+    /// Reads and validates a message, that is the whole payload of an IPv6 packet with this header, in front of which a router
+    /// alert stood or not. Its checksum has been verified.
     ///
     /// # Errors
-    /// [`ParseError::Truncated`], [`ParseError::Unsupported`] for other types, and
-    /// [`ParseError::Malformed`] for what is to be ignored: not from the link, or of a length that
-    /// neither version has.
-    pub fn parse(ip: &Ipv6Header, message: &[u8]) -> Result<Self, ParseError> {
-        let Some(h) = message.first_chunk::<V1_LEN>() else {
+    /// [`ParseError::Truncated`], also if sources are missing; [`ParseError::Unsupported`] for other types; and
+    /// [`ParseError::Malformed`] for what is to be ignored: not from the link, without the alert, or of a length that neither
+    /// version has.
+    pub fn parse(ip: &Ipv6Header, alert: bool, message: &'a [u8]) -> Result<Self, ParseError> {
+        let Some((h, _)) = message.split_first_chunk::<V1_LEN>() else {
             return Err(ParseError::Truncated);
         };
-        if h[0] != QUERY {
+        if !Self::is_type(h[0]) {
             return Err(ParseError::Unsupported);
         }
-        let v2 = message.len() >= QUERY_V2_LEN;
-        let length_is_odd = !v2 && message.len() != V1_LEN;
-        // RFC 3810 section 6.2: "If a received Query … doesn't have a valid IPv6 link-local address as the source or the Hop
-        // Limit is not 1 … it is ignored".
-        if !is_link_local(ip.src) || ip.hop_limit != HOP_LIMIT || length_is_odd {
+        // RFC 3810 section 6.2: "If the … message does not have a valid IPv6 link-local address as the source, or the Hop Limit
+        // is not 1, or the Router Alert option is not present in the Hop-by-Hop Options header, it is silently discarded."
+        if !is_link_local(ip.src) || ip.hop_limit != HOP_LIMIT || !alert {
             return Err(ParseError::Malformed);
         }
-        let mut group = [0; 16];
-        group.copy_from_slice(&h[8..]);
-        let code = u16::from_be_bytes([h[4], h[5]]);
-        Ok(Self {
-            v2,
-            max_response_ms: if v2 {
-                response_ms(code)
-            } else {
-                u32::from(code)
-            },
-            group: Ipv6Addr::from(group),
-        })
-    }
-}
-
-/// A maximum response code of MLDv2 in milliseconds (RFC 3810 section 5.1.3).
-const fn response_ms(code: u16) -> u32 {
-    if code < 0x8000 {
-        return code as u32;
-    }
-    let (exponent, mantissa) = ((code >> 12) & 7, (code & 0x0fff) as u32);
-    (mantissa | 0x1000) << (exponent + 3)
-}
-
-/// What a group record of an MLDv2 report says (RFC 3810 section 5.2.5).
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum RecordKind {
-    /// The answer to a query: joined, with all sources.
-    ModeIsExclude,
-    /// Just left.
-    ChangeToInclude,
-    /// Just joined, with all sources.
-    ChangeToExclude,
-}
-
-impl RecordKind {
-    const fn number(self) -> u8 {
-        match self {
-            Self::ModeIsExclude => 2,
-            Self::ChangeToInclude => 3,
-            Self::ChangeToExclude => 4,
+        let mut octets = [0; 16];
+        octets.copy_from_slice(&h[8..]);
+        let group = Ipv6Addr::from(octets);
+        if h[0] == REPORT_V1 {
+            return Ok(Self::Report(group));
         }
+        let code = u16::from_be_bytes([h[4], h[5]]);
+        query(message, code, group).map(Self::Query)
     }
 }
 
-/// Bytes of an MLDv2 report about so many groups.
-pub const fn report_v2_len(groups: usize) -> usize {
-    icmpv6::HEADER_LEN + groups * RECORD_LEN
+/// RFC 3810 section 8.1: the length tells the version.
+fn query(
+    message: &[u8],
+    code: u16,
+    group: Ipv6Addr,
+) -> Result<GroupQuery<'_, Ipv6Addr>, ParseError> {
+    if message.len() == V1_LEN {
+        return Ok(GroupQuery {
+            version: GroupVersion::V2,
+            max_response_ms: u32::from(code),
+            group,
+            robustness: 0,
+            interval_s: 0,
+            sources: Sources::NONE,
+        });
+    }
+    let Some((head, rest)) = message.split_first_chunk::<QUERY_V2_LEN>() else {
+        return Err(ParseError::Malformed);
+    };
+    let count = usize::from(u16::from_be_bytes([head[26], head[27]]));
+    Ok(GroupQuery {
+        version: GroupVersion::V3,
+        max_response_ms: groups::code16(code),
+        group,
+        robustness: head[24] & 7,
+        interval_s: groups::code8(head[25]),
+        sources: Sources::new(rest, count).ok_or(ParseError::Truncated)?,
+    })
 }
 
-/// Writes an MLDv2 report that says the same of all these groups, with its checksum, at the start of
-/// `buf` and returns its length.
+/// Writes an MLDv2 report with its checksum at the start of `buf` and returns its length, [`groups::report_len`].
 ///
 /// # Panics
-/// If `buf` is shorter than [`report_v2_len`], or if there are more than 65535 groups.
-pub fn emit_report_v2(
+/// If `buf` is shorter than that, or if there are more than 65535 records.
+pub fn emit_report(
     src: Ipv6Addr,
     dst: Ipv6Addr,
-    kind: RecordKind,
-    groups: &[Ipv6Addr],
+    records: &[GroupRecord<'_, Ipv6Addr>],
     buf: &mut [u8],
 ) -> usize {
-    let message = &mut buf[..report_v2_len(groups.len())];
-    message.fill(0);
-    assert!(groups.len() <= usize::from(u16::MAX));
+    let message = &mut buf[..groups::report_len(records)];
+    groups::emit_records(records, message);
     message[0] = REPORT_V2;
-    message[6..8].copy_from_slice(&(groups.len() as u16).to_be_bytes());
-    let records = message[icmpv6::HEADER_LEN..].chunks_mut(RECORD_LEN);
-    for (record, group) in records.zip(groups) {
-        record[0] = kind.number();
-        record[4..].copy_from_slice(&group.octets());
-    }
     icmpv6::put_checksum(src, dst, message);
     message.len()
 }

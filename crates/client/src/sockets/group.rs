@@ -267,7 +267,7 @@ impl Group {
         };
         let Some(socket) = owner else {
             // Of a socket that is gone: its bytes go back.
-            if matches!(event.kind, EventKind::Received | EventKind::Datagram) {
+            if event.has_chunk() {
                 lock(&self.lane).return_chunk(event);
             }
             return;

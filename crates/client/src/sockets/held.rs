@@ -8,7 +8,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 use sidecore_abi::command::{Opt, flags};
-use sidecore_abi::{Command, Event, Operation, TcpInfo};
+use sidecore_abi::{Command, Event, Membership, Operation, TcpInfo};
 
 use super::group::{Group, lock};
 use super::socket::{Kind, Phase, Socket};
@@ -153,9 +153,16 @@ impl Held {
         Ok(())
     }
 
-    /// A UDP socket on `local`.
-    pub(crate) async fn datagram(sockets: &Sockets, local: SocketAddr) -> io::Result<Self> {
+    /// A UDP socket on `local`, with options that are set before it is bound.
+    pub(crate) async fn datagram(
+        sockets: &Sockets,
+        local: SocketAddr,
+        options: &[(Opt, u64)],
+    ) -> io::Result<Self> {
         let held = Self::create(sockets, Kind::Datagram).await?;
+        for (option, value) in options {
+            held.set_option(*option, *value).await?;
+        }
         held.bind(local).await?;
         lock(&held.socket().state).phase = Phase::Open;
         Ok(held)
@@ -217,6 +224,18 @@ impl Held {
                 Command::new(Operation::SetOption, handle, cookie).with_flags(flags::NOTIFY);
             command.body[0] = option as u64;
             command.body[1] = value;
+            command
+        });
+        answer.await.map(|_| ())
+    }
+
+    /// Changes what a UDP socket listens to, and waits for the engine's word on it.
+    pub(crate) async fn membership(&self, membership: &Membership) -> io::Result<()> {
+        let handle = self.socket().dti.handle();
+        let answer = self.ask(|cookie| {
+            let mut command =
+                Command::new(Operation::Membership, handle, cookie).with_flags(flags::NOTIFY);
+            command.body = membership.to_body();
             command
         });
         answer.await.map(|_| ())

@@ -14,6 +14,8 @@
 pub(crate) mod config;
 pub(crate) mod group;
 pub(crate) mod held;
+pub(crate) mod membership;
+pub(crate) mod report;
 pub(crate) mod send;
 pub(crate) mod socket;
 pub(crate) mod transfer;
@@ -33,6 +35,7 @@ use std::time::Duration;
 use crate::{Disconnected, Ual, UalConfig};
 pub use config::SocketsConfig;
 use group::{Group, lock};
+pub use report::DatagramReport;
 
 /// A group of sockets. Cheap to clone; the sockets keep it open.
 ///

@@ -11,6 +11,7 @@ use sidecore_abi::command::Opt;
 use sidecore_abi::{Command, Event, EventKind, Operation, Status, event};
 
 use super::group::{Group, lock};
+use super::report::{DatagramReport, Reports};
 use super::send::SendQueue;
 use super::urgent::Urgent;
 use super::wakers::Wakers;
@@ -83,6 +84,8 @@ pub(crate) struct State {
     answers: Vec<(u64, Option<Event>)>,
     /// What went wrong with something sent, since it was last asked for.
     failed: Option<Status>,
+    /// What became of datagrams.
+    pub(super) reports: Reports,
     /// Why another command was refused, since it was last asked for.
     refused: Option<Status>,
     /// Nobody holds it any more, and Close was posted.
@@ -154,6 +157,7 @@ impl Socket {
                 parent,
                 answers: Vec::new(),
                 failed: None,
+                reports: Reports::default(),
                 refused: None,
                 closed: false,
                 readers: Wakers::default(),
@@ -205,6 +209,13 @@ impl Socket {
             }
             EventKind::Completion => complete(&mut state, event, wake),
             EventKind::Error => {
+                state.failed = Some(event.status);
+                state.wake_into(wake);
+            }
+            EventKind::ErrorReport => {
+                let closed = state.closed;
+                state.reports.receive(group, event, closed);
+                // As with Linux, the next call fails, too.
                 state.failed = Some(event.status);
                 state.wake_into(wake);
             }
@@ -474,6 +485,16 @@ impl Socket {
             _ => state.local = Some(address),
         }
         Ok(address)
+    }
+
+    /// The oldest report of what became of a datagram.
+    pub(crate) fn take_report(&self) -> Option<DatagramReport> {
+        lock(&self.state).reports.take()
+    }
+
+    /// Reports that found no room.
+    pub(crate) fn lost_reports(&self) -> u64 {
+        lock(&self.state).reports.lost()
     }
 
     /// What went wrong since this was last asked.

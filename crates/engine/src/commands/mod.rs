@@ -3,6 +3,7 @@
 mod data;
 mod datagram;
 mod info;
+mod membership;
 mod options;
 pub(crate) mod socket;
 
@@ -83,6 +84,7 @@ fn execute_any(cx: &mut Context<'_>, entry: &Entry) {
         Operation::SetOption => options::set(cx, &command),
         Operation::GetOption => options::get(cx, &command),
         Operation::Deregister => data::deregister(cx, &command),
+        Operation::Membership => membership::change(cx, &command),
     };
     match done {
         Done::Later => {}

@@ -1,12 +1,13 @@
 //! Options of a DTI.
 
+use std::net::Ipv4Addr;
 use std::num::{NonZeroU8, NonZeroU32};
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use sidecore_abi::command::Opt;
 use sidecore_abi::{Address, Command, Status};
-use sidecore_stack::SocketOption;
+use sidecore_stack::{MtuDiscovery, SocketOption};
 use sidecore_tcp::{Algorithm, Config, Connection, Ecn, Keepalive};
 
 use super::{Context, Done, slot};
@@ -88,6 +89,12 @@ fn set_own(dti: &mut Dti, option: Opt, value: u64) -> bool {
         }
         Opt::NotsentLowat => dti.set_notsent_lowat(value.min(u64::from(u32::MAX)) as u32),
         Opt::Linger => set_linger(dti, value),
+        Opt::ReceiveErrors if matches!(dti.role, Role::Datagram { .. }) => {
+            dti.flags &= !flag::RECEIVE_ERRORS;
+            if value != 0 {
+                dti.flags |= flag::RECEIVE_ERRORS;
+            }
+        }
         _ => return false,
     }
     true
@@ -114,7 +121,14 @@ fn remembered_keepalive(dti: &Dti) -> bool {
 fn remember(dti: &mut Dti, option: SocketOption) -> bool {
     let of_datagrams = matches!(
         option,
-        SocketOption::TrafficClass(_) | SocketOption::HopLimit(_) | SocketOption::V6Only(_)
+        SocketOption::TrafficClass(_)
+            | SocketOption::HopLimit(_)
+            | SocketOption::V6Only(_)
+            | SocketOption::ReuseAddress(_)
+            | SocketOption::MulticastHops(_)
+            | SocketOption::MulticastLoop(_)
+            | SocketOption::MulticastSource(_)
+            | SocketOption::MtuDiscovery(_)
     );
     let fits = match dti.role {
         Role::Fresh | Role::Bound(_) | Role::Listening(_) => true,
@@ -188,6 +202,19 @@ fn seldom(option: Opt, value: u64) -> Option<SocketOption> {
         Opt::HopLimit => SocketOption::HopLimit(NonZeroU8::new(u8::try_from(value).ok()?)),
         Opt::V6Only => SocketOption::V6Only(value != 0),
         Opt::FastOpen => SocketOption::FastOpenQueue(value.min(FAST_OPEN_MAX) as u32),
+        Opt::ReuseAddress => SocketOption::ReuseAddress(value != 0),
+        Opt::MulticastHops => SocketOption::MulticastHops(u8::try_from(value).ok()?),
+        Opt::MulticastLoop => SocketOption::MulticastLoop(value != 0),
+        Opt::MtuDiscovery => SocketOption::MtuDiscovery(match value {
+            0 => MtuDiscovery::Off,
+            1 | 2 => MtuDiscovery::Path,
+            3 => MtuDiscovery::Probe,
+            _ => return None,
+        }),
+        Opt::MulticastSource => {
+            let ip = Ipv4Addr::from_bits(u32::try_from(value).ok()?);
+            SocketOption::MulticastSource((!ip.is_unspecified()).then_some(ip))
+        }
         _ => return None,
     })
 }
@@ -270,6 +297,19 @@ fn of_opening(cx: &Context<'_>, dti: &Dti, option: Opt) -> Option<u64> {
             limit.get().into()
         }),
         Opt::V6Only => opening.v6_only.into(),
+        Opt::ReuseAddress => opening.reuse_address.into(),
+        Opt::ReceiveErrors => dti.has(flag::RECEIVE_ERRORS).into(),
+        Opt::MtuDiscovery => match opening.mtu_discovery {
+            MtuDiscovery::Off => 0,
+            MtuDiscovery::Path => 1,
+            MtuDiscovery::Probe => 3,
+        },
+        Opt::MulticastHops => opening.multicast_hops.into(),
+        Opt::MulticastLoop => opening.multicast_loop.into(),
+        Opt::MulticastSource => {
+            let source = opening.multicast_source;
+            source.map_or(0, |ip| ip.to_bits().into())
+        }
         Opt::FastOpen => opening.fast_open_queue.into(),
         Opt::DeferAccept => opening.defer_accept.map_or(0, micros),
         Opt::MaxPacingRate if !connected => {
@@ -327,6 +367,16 @@ pub(super) fn get(cx: &mut Context<'_>, command: &Command) -> Done {
     };
     if option == Opt::Info {
         return super::info::get(cx, command, slot);
+    }
+    if option == Opt::PathMtu {
+        let Role::Datagram {
+            peer: Some(peer), ..
+        } = dti.role
+        else {
+            return Status::WrongState.into();
+        };
+        let mtu = cx.stack.path_mtu(cx.now, peer.ip());
+        return mtu.map_or(Status::Unreachable.into(), |mtu| number(mtu.into()));
     }
     let addresses = dti.conn().and_then(|conn| cx.stack.addresses(conn));
     let address = match option {

@@ -116,6 +116,8 @@ pub(crate) mod flag {
     pub(crate) const URGENT_DUE: u32 = 1 << 15;
     /// The application has urgent data, of which the stack was not told.
     pub(crate) const URGENT_SENT: u32 = 1 << 16;
+    /// Each ICMP error about a datagram is reported.
+    pub(crate) const RECEIVE_ERRORS: u32 = 1 << 17;
 }
 
 /// One socket.

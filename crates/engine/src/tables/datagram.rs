@@ -84,7 +84,7 @@ impl Tables {
     pub(crate) fn send_datagrams(
         &mut self,
         scratch: &mut [u8],
-        mut send: impl FnMut(&mut Tables, UdpId, SocketAddr, &[u8]) -> Result<(), StackError>,
+        mut send: impl FnMut(&mut Tables, (User, UdpId), SocketAddr, &[u8]) -> Result<(), StackError>,
     ) -> usize {
         let mut sent = 0;
         let mut senders = std::mem::take(&mut self.datagram_senders);
@@ -106,7 +106,7 @@ impl Tables {
                     Some(from.len())
                 });
                 let result = match bytes {
-                    Some(len) => send(self, id, datagram.to, &scratch[..len]),
+                    Some(len) => send(self, (slot, id), datagram.to, &scratch[..len]),
                     None => Err(StackError::NoSuchSocket),
                 };
                 if matches!(result, Err(StackError::WouldBlock | StackError::Resolving)) {

@@ -4,6 +4,7 @@
 pub(crate) mod acknowledge;
 pub(crate) mod copies;
 pub(crate) mod datagram;
+pub(crate) mod datagram_error;
 pub(crate) mod deliver;
 pub(crate) mod dirty;
 pub(crate) mod end;

@@ -53,6 +53,8 @@ pub(crate) struct UalCounters {
     pub(crate) pool_exhausted: u64,
     /// Datagrams dropped because pool or queue were full.
     pub(crate) datagrams_dropped: u64,
+    /// Reports of what became of datagrams that found no room.
+    pub(crate) error_reports_dropped: u64,
     /// Chunks given back that the application did not hold.
     pub(crate) false_returns: u64,
     /// Wake-ups of sleeping threads.

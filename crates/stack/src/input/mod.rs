@@ -5,7 +5,7 @@ use core::net::Ipv4Addr;
 use sidecore_tcp::Instant;
 use sidecore_wire::ethernet::{ETHERTYPE_ARP, ETHERTYPE_IPV4, ETHERTYPE_IPV6};
 use sidecore_wire::ipv4::{PROTOCOL_ICMP, PROTOCOL_TCP, PROTOCOL_UDP};
-use sidecore_wire::{EthernetHeader, Ipv4Header, ParseError, ecn, ethernet};
+use sidecore_wire::{EthernetHeader, Ipv4Header, ParseError, ecn, ethernet, igmp};
 
 use crate::address::Destination;
 use crate::connections::flag;
@@ -78,7 +78,7 @@ pub(crate) struct Packet<'a> {
     pub(crate) quotable: Option<&'a [u8]>,
     /// Where answers go.
     pub(crate) link: Link,
-    /// It was sent to all stations, in the Ethernet or in the IP header.
+    /// It was sent to all stations or to a group, in the Ethernet or in the IP header.
     pub(crate) broadcast: bool,
 }
 
@@ -254,16 +254,19 @@ impl Stack {
         }
     }
 
-    /// Whether the packet is for us and may come from where it says; `Some(true)` if it is for all stations.
+    /// Whether the packet is for us and may come from where it says; `Some(true)` if it is for all stations or for a group.
     #[inline]
     fn admit<const LOOPBACK: bool>(&mut self, header: &Ipv4Header) -> Option<bool> {
         if LOOPBACK {
-            let ours = self.addresses.is_local(header.dst) && self.addresses.is_local(header.src);
+            let group = self.listens_to(header.dst);
+            let ours = self.addresses.is_local(header.dst) || group;
+            let ours = ours && self.addresses.is_local(header.src);
             self.counters.ip_other_destination += u64::from(!ours);
-            return ours.then_some(false);
+            return ours.then_some(group);
         }
         let destination = self.addresses.classify(header.dst);
-        if destination == Destination::Other {
+        let group = destination == Destination::Other && self.listens_to(header.dst);
+        if destination == Destination::Other && !group {
             self.counters.ip_other_destination += 1;
             return None;
         }
@@ -274,7 +277,13 @@ impl Stack {
             self.counters.ip_bad_source += 1;
             return None;
         }
-        Some(destination == Destination::Broadcast)
+        Some(destination == Destination::Broadcast || group)
+    }
+
+    /// Whether packets to this address are for a group that somebody here is in; all systems' group is everybody's (RFC 1112 section
+    /// 4).
+    fn listens_to(&self, dst: Ipv4Addr) -> bool {
+        dst.is_multicast() && (dst == igmp::ALL_SYSTEMS || self.groups.is_member(dst))
     }
 
     fn handle_transport<H: Host>(
@@ -288,6 +297,7 @@ impl Stack {
             PROTOCOL_TCP => self.handle_tcp(now, packet, host),
             PROTOCOL_UDP => self.handle_udp(now, packet, host),
             PROTOCOL_ICMP => self.handle_icmp(now, packet, host),
+            igmp::PROTOCOL => self.handle_igmp(now, packet),
             _ => self.counters.ip_other_protocol += 1,
         }
     }

@@ -75,6 +75,11 @@ pub(crate) fn is_unicast(ip: Ipv6Addr) -> bool {
     !ip.is_multicast() && !ip.is_unspecified() && !embedded
 }
 
+/// Whether this is the group of all nodes, of the interface or of the link, in which everybody is (RFC 4291 section 2.8).
+pub(crate) const fn is_all_nodes(group: Ipv6Addr) -> bool {
+    matches!(group.segments(), [0xff01 | 0xff02, 0, 0, 0, 0, 0, 0, 1])
+}
+
 /// Where an own address comes from.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Origin {
@@ -214,12 +219,12 @@ impl Addresses6 {
     /// Whether packets to the group are for us: all nodes, and the solicited-node groups of all own addresses.
     pub(crate) fn is_member(&self, group: Ipv6Addr) -> bool {
         // RFC 4291 section 2.8: all nodes of the interface and of the link.
-        let all = matches!(group.segments(), [0xff01 | 0xff02, 0, 0, 0, 0, 0, 0, 1]);
         let live = |own: &OwnAddress| own.status != Status::Duplicate;
-        all || self
-            .own
-            .iter()
-            .any(|own| live(own) && ipv6::solicited_node(own.ip) == group)
+        is_all_nodes(group)
+            || self
+                .own
+                .iter()
+                .any(|own| live(own) && ipv6::solicited_node(own.ip) == group)
     }
 
     /// What an address in the destination field of a packet from the link is.

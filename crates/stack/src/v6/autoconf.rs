@@ -132,6 +132,10 @@ impl Stack {
 
     fn address_assigned(&mut self, now: Instant, origin: Origin) {
         self.counters.addresses_assigned += 1;
+        if origin == Origin::LinkLocal {
+            // RFC 3590 section 4: what was said from nobody is said again from an address.
+            self.six.groups.tell_again(now);
+        }
         if origin == Origin::LinkLocal && self.six.config.accept_routers {
             let delay = self.six.random(MAX_DELAY);
             self.six.solicitation.begin(now + delay);

@@ -56,7 +56,7 @@ impl Stack {
         host: &mut H,
     ) {
         match chain.protocol {
-            ipv6::PROTOCOL_ICMPV6 => self.handle_icmp6(now, packet, host),
+            ipv6::PROTOCOL_ICMPV6 => self.handle_icmp6(now, packet, chain.alert, host),
             _ if packet.discovery_only => self.counters.ip_bad_source += 1,
             ipv6::PROTOCOL_TCP => self.handle_tcp6(now, packet, host),
             ipv6::PROTOCOL_UDP => self.handle_udp6(now, packet, host),

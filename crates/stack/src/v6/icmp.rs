@@ -5,13 +5,13 @@ use core::net::{Ipv6Addr, SocketAddrV6};
 use sidecore_tcp::{IcmpKind, Instant};
 use sidecore_wire::ipv6::extension::HeaderChain;
 use sidecore_wire::tcp::QuotedSegment;
-use sidecore_wire::{Icmpv6, Ipv6Header, NdpMessage, UdpHeader, icmpv6, ipv6, mld};
+use sidecore_wire::{Icmpv6, Ipv6Header, Mld, NdpMessage, UdpHeader, icmpv6, ipv6};
 
 use super::flow::FlowKey6;
 use super::input::Packet6;
 use super::{Envelope, push_message};
-use crate::host::Host;
-use crate::icmp::claims_no_less;
+use crate::host::{DatagramError, Host};
+use crate::icmp::{claims_no_less, payload_of, type_and_code};
 use crate::input::Place;
 use crate::stack::Stack;
 
@@ -23,11 +23,12 @@ const MAX_QUOTE: usize = icmpv6::MAX_ERROR_LEN - ipv6::HEADER_LEN - icmpv6::HEAD
 pub(crate) const HEADER_DIFFERENCE: u16 = 20;
 
 impl Stack {
-    /// An ICMPv6 message for one of our addresses or groups.
+    /// An ICMPv6 message for one of our addresses or groups; `alert`: with a router alert in front of it.
     pub(super) fn handle_icmp6<H: Host>(
         &mut self,
         now: Instant,
         packet: &Packet6<'_>,
+        alert: bool,
         host: &mut H,
     ) {
         let bytes = packet.transport.bytes;
@@ -51,15 +52,15 @@ impl Stack {
                 }
                 _ => self.counters.ndp_malformed += 1,
             },
-            Icmpv6::Other { type_, .. } if type_ == mld::QUERY && packet.multicast => {
-                self.handle_mld(now, &packet.header, bytes);
+            Icmpv6::Other { type_, .. } if Mld::is_type(type_) && packet.station().is_some() => {
+                self.handle_mld(now, &packet.header, alert && whole, bytes);
             }
             _ if packet.discovery_only => self.counters.ip_bad_source += 1,
             Icmpv6::EchoRequest { ident, seq } => {
                 self.answer_echo6(now, packet, &Icmpv6::EchoReply { ident, seq }, data);
             }
             _ if message.is_error() => {
-                let matched = self.handle_icmp6_error(now, &message, data, host);
+                let matched = self.handle_icmp6_error(now, packet, &message, data, host);
                 self.counters.icmp_unmatched += u64::from(matched.is_none());
             }
             _ => {}
@@ -106,6 +107,7 @@ impl Stack {
     fn handle_icmp6_error<H: Host>(
         &mut self,
         now: Instant,
+        packet: &Packet6<'_>,
         message: &Icmpv6,
         quoted: &[u8],
         host: &mut H,
@@ -135,7 +137,19 @@ impl Stack {
                 let user = self.udp.user_at6(header.src, datagram.src_port)?;
                 let remote = SocketAddrV6::new(header.dst, datagram.dst_port, 0, 0);
                 self.note_datagram_too_big(now, header.dst.into(), payload.end, kind);
-                host.icmp_error(user, remote.into(), kind);
+                let error = DatagramError {
+                    remote: remote.into(),
+                    kind,
+                    message: type_and_code(packet.transport.bytes),
+                    info: match *message {
+                        Icmpv6::PacketTooBig { mtu } => mtu,
+                        Icmpv6::ParameterProblem { pointer, .. } => pointer,
+                        _ => 0,
+                    },
+                    offender: packet.src().into(),
+                    payload: payload_of(&datagram, transport),
+                };
+                host.icmp_error(user, &error);
             }
             _ => return None,
         }

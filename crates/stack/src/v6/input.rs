@@ -141,12 +141,17 @@ impl Stack {
     fn admit6(&mut self, arrival: &Arrival6, header: &Ipv6Header) -> Option<(bool, bool)> {
         let (src, dst) = (header.src, header.dst);
         if arrival.link == Link::Loopback {
-            let ours = self.six.addresses.is_local(dst) && self.six.addresses.is_local(src);
+            let group = self.listens_to6(dst);
+            let ours = self.six.addresses.is_local(dst) || group;
+            let ours = ours && self.six.addresses.is_local(src);
             self.counters.ip_other_destination += u64::from(!ours);
-            return ours.then_some((false, false));
+            return ours.then_some((group, false));
         }
         // RFC 4291 section 2.5.3: "A packet received on an interface with a destination address of loopback must be dropped."
-        let destination = self.six.addresses.classify(dst);
+        let mut destination = self.six.addresses.classify(dst);
+        if destination == Destination6::Other && self.listens_to6(dst) {
+            destination = Destination6::Group;
+        }
         if destination == Destination6::Other {
             self.counters.ip_other_destination += 1;
             return None;
@@ -161,5 +166,11 @@ impl Stack {
         let group = destination == Destination6::Group;
         let tentative = destination == Destination6::Tentative;
         Some((group, odd || tentative))
+    }
+
+    /// Whether packets to this address are for a group that somebody here is in.
+    fn listens_to6(&self, dst: Ipv6Addr) -> bool {
+        let groups = &self.six.groups;
+        dst.is_multicast() && (self.six.addresses.is_member(dst) || groups.is_member(dst))
     }
 }

@@ -35,11 +35,11 @@ use sidecore_tcp::Instant;
 use sidecore_wire::{MacAddress, ipv6, mld as wire_mld, ndp};
 
 use crate::control::{Control, ControlQueue, Link};
+use crate::groups::{GroupConfig, Groups};
 use crate::hash::{FlowHasher, Keys};
 use crate::reassembly::Reassembly;
 use crate::stack::Stack;
 use address::{Addresses6, Origin};
-use mld::Groups;
 use neighbor::NeighborCache6;
 use router::Solicitation;
 
@@ -70,7 +70,7 @@ pub(crate) struct Six {
     pub(crate) addresses: Addresses6,
     pub(crate) neighbors: NeighborCache6,
     pub(crate) reassembly: Reassembly<FragmentKey>,
-    groups: Groups,
+    pub(crate) groups: Groups<Ipv6Addr>,
     solicitation: Solicitation,
     /// Hop limit of packets: the default, or a router's.
     pub(crate) hop_limit: u8,
@@ -87,7 +87,13 @@ pub(crate) struct Six {
 }
 
 impl Six {
-    pub(crate) fn new(config: &Ipv6Config, mtu: u16, keys: &Keys, now: Instant) -> Self {
+    pub(crate) fn new(
+        config: &Ipv6Config,
+        groups: &GroupConfig,
+        mtu: u16,
+        keys: &Keys,
+        now: Instant,
+    ) -> Self {
         let mut neighbors = NeighborCache6::new(config.neighbor.clone(), keys.neighbors);
         for (ip, mac) in &config.neighbors {
             neighbors.add_permanent(*ip, *mac);
@@ -96,7 +102,7 @@ impl Six {
             addresses: Addresses6::new(config),
             neighbors,
             reassembly: Reassembly::new(config.reassembly.clone()),
-            groups: Groups::default(),
+            groups: Groups::new(groups, keys.neighbors),
             solicitation: Solicitation::default(),
             hop_limit: ipv6::DEFAULT_HOP_LIMIT,
             mtu: mtu.max(ipv6::MIN_MTU),
@@ -151,7 +157,7 @@ impl Six {
             self.addresses.next_timeout(),
             self.neighbors.next_timeout(),
             self.reassembly.next_timeout(),
-            self.groups.next_timeout(),
+            Some(self.groups.next).filter(|next| *next < Instant::NEVER),
             self.solicitation.next_timeout(),
         ];
         self.next = timers.into_iter().flatten().min().unwrap_or(Instant::NEVER);

@@ -4,21 +4,21 @@ use core::net::{Ipv6Addr, SocketAddrV6};
 use core::num::NonZeroU8;
 
 use sidecore_tcp::Instant;
-use sidecore_wire::{Icmpv6, MacAddress, UdpHeader, checksum, icmpv6, ipv6, udp};
+use sidecore_wire::{Icmpv6, Ipv6Header, MacAddress, UdpHeader, checksum, icmpv6, ipv6, udp};
 
-use super::address::{Route6, is_unicast};
+use super::address::{Route6, is_all_nodes, is_unicast};
 use super::frame::HeaderBuffer6;
 use super::input::Packet6;
 use super::neighbor::Resolution6;
-use crate::UdpId;
+use crate::config::MtuDiscovery;
 use crate::control::Link;
 use crate::error::StackError;
 use crate::host::Host;
-use crate::input::Place;
 use crate::path_mtu::By;
 use crate::sink::{FrameSink, TxOffload, TxPayload};
 use crate::stack::Stack;
-use crate::udp::CHECKSUM_OFFSET;
+use crate::udp::{CHECKSUM_OFFSET, Datagram};
+use crate::{UdpId, User};
 
 /// A datagram's way out.
 #[derive(Clone, Copy)]
@@ -46,25 +46,59 @@ impl Stack {
         if len > usize::from(way.mtu).saturating_sub(ipv6::HEADER_LEN) {
             return Err(StackError::MessageTooLarge);
         }
-        let loopback = way.link == Link::Loopback;
-        if !sink.has_room(loopback) {
-            return Err(StackError::WouldBlock);
-        }
-        let mut buffer = HeaderBuffer6::new();
         let marking = self.udp_marking(id);
         let mut ip = self.header6(way.src, *dst.ip(), ipv6::PROTOCOL_UDP);
         ip.traffic_class = marking.class;
         ip.hop_limit = marking.hop_limit.map_or(ip.hop_limit, NonZeroU8::get);
-        buffer.ipv6(way.link, self.config.mac, &ip, len);
+        let ports = (local.port(), dst.port());
+        if !dst.ip().is_multicast() {
+            if !sink.has_room(way.link == Link::Loopback) {
+                return Err(StackError::WouldBlock);
+            }
+            self.emit_datagram6(way.link, &ip, ports, payload, sink);
+            return Ok(());
+        }
+        // As over IPv4. What is of this interface only (RFC 4291 section 2.7: scope 1) never leaves it.
+        let to_groups = self.udp_to_groups(id);
+        let mut listeners = self.six.groups.listeners(*dst.ip(), way.src);
+        let wanted = is_all_nodes(*dst.ip()) || listeners.next().is_some();
+        drop(listeners);
+        let loops = to_groups.loops && wanted;
+        let leaves = to_groups.hops > 0 && dst.ip().octets()[1] & 0x0f > 1;
+        if loops && !sink.has_room(true) || leaves && !sink.has_room(false) {
+            return Err(StackError::WouldBlock);
+        }
+        ip.hop_limit = to_groups.hops;
+        if leaves {
+            self.emit_datagram6(way.link, &ip, ports, payload, sink);
+        }
+        if loops {
+            self.emit_datagram6(Link::Loopback, &ip, ports, payload, sink);
+        }
+        Ok(())
+    }
+
+    fn emit_datagram6<S: FrameSink>(
+        &mut self,
+        link: Link,
+        ip: &Ipv6Header,
+        (src_port, dst_port): (u16, u16),
+        payload: TxPayload<'_>,
+        sink: &mut S,
+    ) {
+        let len = udp::HEADER_LEN + payload.len();
+        let loopback = link == Link::Loopback;
+        let mut buffer = HeaderBuffer6::new();
+        buffer.ipv6(link, self.config.mac, ip, len);
         let start = buffer.len();
         let header = UdpHeader {
-            src_port: local.port(),
-            dst_port: dst.port(),
+            src_port,
+            dst_port,
             length: len as u16,
             checksum: 0,
         };
         buffer.append(|buf| header.emit(buf));
-        let pseudo = checksum::pseudo_v6(way.src, *dst.ip(), ipv6::PROTOCOL_UDP, len as u32);
+        let pseudo = checksum::pseudo_v6(ip.src, ip.dst, ipv6::PROTOCOL_UDP, len as u32);
         buffer.put_checksum(start + CHECKSUM_OFFSET, pseudo);
         let offload = TxOffload {
             checksum: Some((start as u16, CHECKSUM_OFFSET as u16)),
@@ -76,7 +110,6 @@ impl Stack {
         self.counters.udp_out += 1;
         self.counters.frames_out += 1;
         self.counters.loopback_out += u64::from(loopback);
-        Ok(())
     }
 
     fn way_for_datagram6(
@@ -91,7 +124,9 @@ impl Stack {
         }
         let route = self.route6(dst).ok_or(StackError::Unreachable)?;
         let src = match local {
-            ip if ip.is_unspecified() => self.six.addresses.source_for(now, dst),
+            ip if ip.is_unspecified() || ip.is_multicast() => {
+                self.six.addresses.source_for(now, dst)
+            }
             ip => self.six.addresses.is_local(ip).then_some(ip),
         };
         let src = src.ok_or(StackError::AddressNotAvailable)?;
@@ -118,6 +153,7 @@ impl Stack {
         match self.resolve_neighbor6(now, next_hop) {
             Resolution6::Known(_, mac) => {
                 let path = self.paths.find(now, dst.into(), By::Datagram);
+                let path = path.filter(|_| self.udp_mtu_discovery(id) != MtuDiscovery::Probe);
                 let mtu = mtu.min(path.unwrap_or(u16::MAX));
                 Ok(Way6 {
                     mtu,
@@ -159,27 +195,36 @@ impl Stack {
             self.counters.udp_bad_checksum += 1;
             return;
         }
-        let Some(user) = self.udp.user_at6(dst, header.dst_port) else {
+        let datagram = Datagram {
+            transport,
+            len: usize::from(header.length) - udp::HEADER_LEN,
+            from: SocketAddrV6::new(src, header.src_port, 0, 0).into(),
+            to: SocketAddrV6::new(dst, header.dst_port, 0, 0).into(),
+        };
+        let port = header.dst_port;
+        if dst.is_multicast() {
+            // Not to nowhere: no errors about packets to groups (RFC 4443 section 2.4 (e.3)).
+            let find = |stack: &Self, takers: &mut Vec<User>| {
+                if is_all_nodes(dst) {
+                    takers.extend(stack.udp.users_at6(dst, port));
+                    return;
+                }
+                let listeners = stack.six.groups.listeners(dst, src);
+                let user = |index| stack.udp.user_in_group(index, dst.into(), port);
+                takers.extend(listeners.filter_map(user));
+            };
+            return self.deliver_to_all(&datagram, find, host);
+        }
+        let Some(user) = self.udp.user_at6(dst, port) else {
             self.counters.udp_to_nowhere += 1;
-            // RFC 4443 section 3.1: code 4. Not about packets to groups (section 2.4 (e.3)).
+            // RFC 4443 section 3.1: code 4. Not about what was sent to a group of the link (section 2.4 (e.4)).
             if !packet.multicast {
                 let code = icmpv6::UNREACHABLE_PORT;
                 self.send_error6(now, packet, &Icmpv6::DestinationUnreachable { code });
             }
             return;
         };
-        let from = SocketAddrV6::new(src, header.src_port, 0, 0).into();
-        let to = SocketAddrV6::new(dst, header.dst_port, 0, 0).into();
-        let len = usize::from(header.length) - udp::HEADER_LEN;
         self.counters.udp_in += 1;
-        match transport.place {
-            Place::Frame(start) => {
-                host.datagram(user, start + udp::HEADER_LEN as u32, len as u32, from, to);
-            }
-            Place::Buffer => {
-                let bytes = transport.bytes.get(udp::HEADER_LEN..udp::HEADER_LEN + len);
-                host.datagram_bytes(user, bytes.unwrap_or_default(), from, to);
-            }
-        }
+        datagram.deliver(user, host);
     }
 }

@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use sidecore_stack::Rate;
+use sidecore_stack::{MtuDiscovery, Rate, SocketOption, StackError};
 use sidecore_tcp::{CloseReason, IcmpKind};
 use sidecore_testkit::packet::{Packet, Station, header};
 use sidecore_testkit::{Event, pattern};
@@ -150,9 +150,79 @@ fn udp_errors_reach_the_socket() {
     raw.node.udp_send(raw.now, id, to, b"query").unwrap();
     let sent = raw.node.turn(raw.now).remove(0);
     let port = unreachable(icmpv4::UNREACHABLE_PORT);
-    raw.send(&PEER.icmp(&NODE, &port, quote(&sent)));
+    raw.send(&PEER.icmp(&NODE, &port, &sent[14..]));
     let expected = Event::IcmpError(to, IcmpKind::PortUnreachable);
     assert_eq!(raw.node.take_datagram_events(), [(user, expected)]);
+    // All that the message says is passed up, and what it quotes of the payload.
+    let report = raw.node.take_datagram_errors().remove(0);
+    assert_eq!(
+        (report.user, report.remote, report.message),
+        (user, to, (3, 3))
+    );
+    assert_eq!((report.info, report.offender), (0, PEER.ip.into()));
+    assert_eq!(report.payload, b"query");
+    // RFC 792 asks for eight bytes behind the IP header only; a router far away says how much would pass.
+    let too_big = Icmpv4::DestinationUnreachable {
+        code: icmpv4::UNREACHABLE_FRAGMENTATION_NEEDED,
+        next_hop_mtu: 1400,
+    };
+    raw.send(&ROUTER.icmp(&NODE, &too_big, &quote(&sent)[..28]));
+    let report = raw.node.take_datagram_errors().remove(0);
+    assert_eq!((report.message, report.info), ((3, 4), 1400));
+    assert_eq!(
+        (report.offender, report.payload),
+        (ROUTER.ip.into(), vec![])
+    );
+}
+
+#[test]
+fn mtu_discovery_of_datagrams_is_the_sockets_choice() {
+    let mut raw = Raw::new();
+    let (id, _) = raw.node.udp_bind("10.0.0.1:6000".parse().unwrap());
+    let to = "10.0.0.2:53".parse().unwrap();
+    let send = |raw: &mut Raw, len: usize| {
+        raw.node.udp_send(raw.now, id, to, &vec![0; len])?;
+        match one(raw.turn()) {
+            Packet::Udp(ip, ..) => Ok((ip.dont_fragment, ip.ident)),
+            other => panic!("{other:?}"),
+        }
+    };
+    let discovery = |raw: &mut Raw, how| {
+        let set = raw
+            .node
+            .stack
+            .udp_set_option(id, SocketOption::MtuDiscovery(how));
+        assert!(set);
+    };
+    assert_eq!(send(&mut raw, 1472), Ok((true, 0)));
+    // The path carries 1000 bytes.
+    raw.node.udp_send(raw.now, id, to, &[0; 1472]).unwrap();
+    let sent = raw.node.turn(raw.now).remove(0);
+    let too_big = Icmpv4::DestinationUnreachable {
+        code: icmpv4::UNREACHABLE_FRAGMENTATION_NEEDED,
+        next_hop_mtu: 1000,
+    };
+    raw.send(&ROUTER.icmp(&NODE, &too_big, quote(&sent)));
+    let now = raw.now;
+    assert_eq!(raw.node.stack.path_mtu(now, PEER.ip.into()), Some(1000));
+    let local = raw.node.stack.path_mtu(now, NODE.ip.into());
+    assert_eq!(local, Some(raw.node.stack.config().loopback_mtu));
+    let nowhere = raw.node.stack.path_mtu(now, "8.8.8.8".parse().unwrap());
+    assert_eq!(nowhere, None);
+    assert_eq!(send(&mut raw, 973), Err(StackError::MessageTooLarge));
+    assert_eq!(send(&mut raw, 972), Ok((true, 0)));
+    discovery(&mut raw, MtuDiscovery::Probe);
+    assert_eq!(send(&mut raw, 1472), Ok((true, 0)));
+    // What may be cut is told apart.
+    discovery(&mut raw, MtuDiscovery::Off);
+    let (cut, first) = send(&mut raw, 1472).unwrap();
+    let (_, second) = send(&mut raw, 1472).unwrap();
+    assert!(!cut && first != second);
+    assert_eq!(
+        send(&mut raw, 1473),
+        Err(StackError::MessageTooLarge),
+        "nothing is cut here"
+    );
 }
 
 #[test]

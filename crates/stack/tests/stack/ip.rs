@@ -69,7 +69,7 @@ fn what_is_dropped_is_counted() {
         ("ip_other_protocol", with_ip(9, 89)),
         ("ip_other_destination", syn(&PEER, &to_ip([10, 0, 0, 9]))),
         ("ip_other_destination", syn(&PEER, &to_ip([127, 0, 0, 1]))),
-        ("ip_other_destination", syn(&PEER, &to_ip([224, 0, 0, 1]))),
+        ("ip_other_destination", syn(&PEER, &to_ip([224, 0, 0, 2]))),
         ("ip_bad_source", syn(&station([10, 0, 0, 1]), &NODE)),
         ("ip_bad_source", syn(&station([127, 0, 0, 1]), &NODE)),
         ("ip_bad_source", syn(&station([224, 0, 0, 1]), &NODE)),
@@ -80,6 +80,7 @@ fn what_is_dropped_is_counted() {
         ("tcp_malformed", changed(46, 0x40)),
         ("tcp_malformed", changed(46, 0xf0)),
         ("tcp_to_nowhere", syn(&PEER, &to_ip([10, 0, 0, 255]))),
+        ("tcp_to_nowhere", syn(&PEER, &to_ip([224, 0, 0, 1]))),
     ];
     for (counter, frame) in cases {
         let before = raw.count(counter);

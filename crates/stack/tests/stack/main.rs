@@ -10,6 +10,7 @@ mod close;
 mod dhcp;
 mod ecn;
 mod fast_open;
+mod groups;
 mod handshake;
 mod icmp;
 mod ip;

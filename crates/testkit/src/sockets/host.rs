@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use sidecore_stack::{
-    ConnId, FrameSink, Host, ListenerId, SinkCaps, TxOffload, TxPayload, UdpId, User,
+    ConnId, DatagramError, FrameSink, Host, ListenerId, SinkCaps, TxOffload, TxPayload, UdpId, User,
 };
 use sidecore_tcp::{CloseReason, IcmpKind};
 
@@ -272,13 +272,13 @@ impl Host for Table {
         }
     }
 
-    fn icmp_error(&mut self, user: User, remote: SocketAddr, kind: IcmpKind) {
+    fn icmp_error(&mut self, user: User, error: &DatagramError<'_>) {
         let Some(udp) = self.udp(user) else {
             return;
         };
         // RFC 1122 section 4.1.3.3: errors are passed up. As Linux, a socket without a peer is not told by its calls.
-        if udp.peer == Some(remote) {
-            udp.error = match kind {
+        if udp.peer == Some(error.remote) {
+            udp.error = match error.kind {
                 IcmpKind::PortUnreachable => Some(Errno::ECONNREFUSED),
                 IcmpKind::ProtocolUnreachable => Some(Errno::ENOPROTOOPT),
                 IcmpKind::FragmentationNeeded { .. } => Some(Errno::EMSGSIZE),

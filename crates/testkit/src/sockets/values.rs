@@ -103,6 +103,7 @@ impl Values {
             traffic_class: self.traffic_class,
             hop_limit: self.hop_limit,
             max_pacing_rate: None,
+            ..SocketOptions::default()
         }
     }
 }

@@ -127,6 +127,8 @@ pub struct HeaderChain {
     pub payload: usize,
     /// The packet is a part of a larger one.
     pub fragment: Option<FragmentHeader>,
+    /// There are hop-by-hop options with the router alert of MLD (RFC 2711).
+    pub alert: bool,
 }
 
 impl HeaderChain {
@@ -145,6 +147,7 @@ impl HeaderChain {
             protocol_at: NEXT_HEADER_OFFSET,
             payload: 0,
             fragment: None,
+            alert: false,
         };
         if is_transport(header.next_header) {
             return Ok(direct);
@@ -163,6 +166,7 @@ impl HeaderChain {
             protocol_at: 0,
             payload: 0,
             fragment: None,
+            alert: false,
         };
         walk(start, bytes, Part::Rest)
     }
@@ -193,7 +197,11 @@ fn walk(start: HeaderChain, bytes: &[u8], part: Part) -> Result<HeaderChain, Cha
                 // RFC 8200 section 4: Next Header 0 "in any header other than an IPv6 header" is unrecognized.
                 return Err(problem(icmpv6::PROBLEM_NEXT_HEADER, chain.protocol_at));
             }
-            HOP_BY_HOP | DESTINATION_OPTIONS => options(rest, at)?,
+            HOP_BY_HOP | DESTINATION_OPTIONS => {
+                let len = options(rest, at)?;
+                chain.alert |= chain.protocol == HOP_BY_HOP && has_alert(&rest[..len]);
+                len
+            }
             ROUTING => routing(rest, at)?,
             FRAGMENT if part == Part::Rest => {
                 return Err(ChainError::Discard(ParseError::Malformed));
@@ -247,6 +255,22 @@ fn options(rest: &[u8], at: usize) -> Result<usize, ChainError> {
         next += len;
     }
     Ok(header.len())
+}
+
+/// Whether hop-by-hop options that were walked through before hold a router alert with the value 0: MLD (RFC 2711 section 2.1).
+fn has_alert(header: &[u8]) -> bool {
+    let mut next = 2;
+    while let Some(&kind) = header.get(next) {
+        let len = match kind {
+            PAD1 => 1,
+            _ => 2 + usize::from(header.get(next + 1).copied().unwrap_or(0)),
+        };
+        if header.get(next..next + len) == Some(&[ROUTER_ALERT, 2, 0, 0]) {
+            return true;
+        }
+        next += len;
+    }
+    false
 }
 
 /// What is to be done about an option that means nothing here is said by the two highest bits of
@@ -303,6 +327,7 @@ fn fragmented(
         protocol_at: at as u16,
         payload,
         fragment: Some(fragment),
+        alert: chain.alert,
     })
 }
 

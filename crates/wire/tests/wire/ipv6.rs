@@ -30,6 +30,7 @@ fn leads_to(protocol: u8, protocol_at: u16, payload: usize) -> Result<HeaderChai
         protocol_at,
         payload,
         fragment: None,
+        alert: false,
     })
 }
 
@@ -259,7 +260,11 @@ fn rfc_2711_a_router_alert_is_no_obstacle() {
     let mut header = [0xee; 8];
     assert_eq!(emit_router_alert(58, &mut header), 8);
     assert_eq!(header, [58, 0, 5, 2, 0, 0, 1, 0]);
-    assert_eq!(chain(0, &header), leads_to(58, 40, 8));
+    let expected = leads_to(58, 40, 8).map(|chain| HeaderChain {
+        alert: true,
+        ..chain
+    });
+    assert_eq!(chain(0, &header), expected);
 }
 
 #[test]

@@ -2,6 +2,7 @@
 #![allow(unreachable_pub)]
 
 mod checksum;
+mod groups;
 mod headers;
 mod ipv6;
 mod ndp;

@@ -1,11 +1,9 @@
 //! Neighbour discovery and multicast listeners: layouts, the validation of RFC 4861, round trips.
 
 use proptest::prelude::*;
-use sidecore_wire::mld::{self, RecordKind};
 use sidecore_wire::ndp::{MAX_LEN, PrefixInformation, Prefixes};
 use sidecore_wire::{
-    Icmpv6, Ipv6Addr, Ipv6Header, MacAddress, MldQuery, NdpMessage, ParseError,
-    RouterAdvertisement, ipv6,
+    Icmpv6, Ipv6Addr, Ipv6Header, MacAddress, NdpMessage, ParseError, RouterAdvertisement, ipv6,
 };
 
 use crate::strategies::config;
@@ -248,70 +246,6 @@ fn more_prefixes_than_are_kept() {
             ..ra
         }))
     );
-}
-
-#[test]
-fn mld_queries_of_both_versions() {
-    let header = Ipv6Header {
-        hop_limit: 1,
-        ..Ipv6Header::new(LINK, ipv6::ALL_NODES, 58)
-    };
-    let mut query = [0u8; 28];
-    query[0] = 130;
-    query[4..6].copy_from_slice(&[0x27, 0x10]);
-    let expected = |v2| MldQuery {
-        v2,
-        max_response_ms: 10_000,
-        group: Ipv6Addr::UNSPECIFIED,
-    };
-    assert_eq!(MldQuery::parse(&header, &query), Ok(expected(true)));
-    assert_eq!(MldQuery::parse(&header, &query[..24]), Ok(expected(false)));
-    // RFC 3810 section 8.1: neither.
-    let odd = MldQuery::parse(&header, &query[..26]);
-    assert_eq!(odd, Err(ParseError::Malformed));
-    let short = MldQuery::parse(&header, &query[..23]);
-    assert_eq!(short, Err(ParseError::Truncated));
-    // Section 5.1.3: beyond 32768 the code is a floating-point number.
-    query[4..6].copy_from_slice(&[0x80, 0x01]);
-    let long = MldQuery::parse(&header, &query).unwrap();
-    assert_eq!(long.max_response_ms, 0x1001 << 3);
-    // Section 6.2.
-    for header in [
-        ip(LINK, ipv6::ALL_NODES),
-        Ipv6Header {
-            src: GLOBAL,
-            ..header
-        },
-    ] {
-        assert_eq!(MldQuery::parse(&header, &query), Err(ParseError::Malformed));
-    }
-    query[0] = 131;
-    let report = MldQuery::parse(&header, &query);
-    assert_eq!(report, Err(ParseError::Unsupported));
-}
-
-#[test]
-fn mld_reports_byte_for_byte() {
-    let groups = [ipv6::solicited_node(GLOBAL), ipv6::ALL_NODES];
-    let mut bytes = vec![0xee; mld::report_v2_len(2)];
-    let kind = RecordKind::ChangeToExclude;
-    mld::emit_report_v2(LINK, ipv6::ALL_MLDV2_ROUTERS, kind, &groups, &mut bytes);
-    assert_eq!(bytes[..2], [143, 0]);
-    assert_eq!(bytes[4..12], [0, 0, 0, 2, 4, 0, 0, 0]);
-    assert_eq!(bytes[12..28], groups[0].octets());
-    assert_eq!(bytes[28..32], [4, 0, 0, 0]);
-    assert!(Icmpv6::parse(LINK, ipv6::ALL_MLDV2_ROUTERS, &bytes).is_ok());
-
-    let mut bytes = [0xee; 24];
-    for (done, type_) in [(false, 131), (true, 132)] {
-        mld::emit_v1(LINK, groups[0], done, groups[0], &mut bytes);
-        assert_eq!(bytes[..2], [type_, 0]);
-        assert_eq!(
-            (&bytes[4..8], &bytes[8..]),
-            (&[0; 4][..], &groups[0].octets()[..])
-        );
-        assert!(Icmpv6::parse(LINK, groups[0], &bytes).is_ok());
-    }
 }
 
 proptest! {

@@ -5,8 +5,8 @@ use proptest::prelude::*;
 use sidecore_wire::ipv6::extension::{FragmentHeader, HeaderChain, MAX_LEN};
 use sidecore_wire::tcp::{QuotedSegment, verify_checksum_v4, verify_checksum_v6};
 use sidecore_wire::{
-    ArpPacket, EthernetHeader, Icmpv4, Icmpv6, Ipv4Addr, Ipv4Header, Ipv6Addr, Ipv6Header,
-    MldQuery, NdpMessage, TcpHeader, UdpHeader,
+    ArpPacket, EthernetHeader, Icmpv4, Icmpv6, Igmp, Ipv4Addr, Ipv4Header, Ipv6Addr, Ipv6Header,
+    Mld, NdpMessage, TcpHeader, UdpHeader,
 };
 
 use crate::strategies::{
@@ -48,6 +48,10 @@ fn parse_all(bytes: &[u8]) {
     if let Ok(header) = UdpHeader::parse_quoted(bytes) {
         header.verify_v4(any, any, bytes);
     }
+    if let Ok(Igmp::Query(query)) = Igmp::parse(bytes) {
+        assert!(8 + query.sources.iter().count() * 4 <= bytes.len());
+    }
+    sidecore_wire::ipv4::has_router_alert(bytes);
     assert_eq!(QuotedSegment::parse(bytes).is_ok(), bytes.len() >= 8);
     verify_checksum_v4(any, any, bytes);
     parse_all_v6(bytes);
@@ -80,8 +84,11 @@ fn parse_all_v6(bytes: &[u8]) {
         if let Ok(message) = NdpMessage::parse(&header, bytes) {
             assert!(message.len() <= sidecore_wire::ndp::MAX_LEN);
         }
-        if MldQuery::parse(&header, bytes).is_ok() {
+        if let Ok(message) = Mld::parse(&header, hop_limit == 1, bytes) {
             assert!(bytes.len() >= 24);
+            if let Mld::Query(query) = message {
+                assert!(24 + query.sources.iter().count() * 16 <= bytes.len());
+            }
         }
     }
     if let Ok(datagram) = UdpHeader::parse_quoted(bytes) {

@@ -7,10 +7,12 @@ use etherparse::{
 };
 use proptest::collection::vec;
 use proptest::prelude::*;
+use sidecore_wire::groups::report_len;
 use sidecore_wire::ipv6::extension::{ChainError, FragmentHeader, HeaderChain};
-use sidecore_wire::mld::{self, RecordKind};
+use sidecore_wire::mld;
 use sidecore_wire::ndp::PrefixInformation;
 use sidecore_wire::tcp::verify_checksum_v6;
+use sidecore_wire::{GroupRecord, RecordKind};
 use sidecore_wire::{
     Icmpv6, Ipv6Addr, Ipv6Header, MacAddress, NdpMessage, RouterAdvertisement, UdpHeader,
 };
@@ -256,14 +258,19 @@ proptest! {
 
     #[test]
     fn mld_reports_as_smoltcp(groups in vec(ipv6_addr(), 0..6), src in link_local(), dst in ipv6_addr()) {
-        let mut bytes = vec![0; mld::report_v2_len(groups.len())];
         let kinds = [
-            (RecordKind::ModeIsExclude, smol::MldRecordType::ModeIsExclude),
-            (RecordKind::ChangeToInclude, smol::MldRecordType::ChangeToInclude),
-            (RecordKind::ChangeToExclude, smol::MldRecordType::ChangeToExclude),
+            (RecordKind::IsInclude, smol::MldRecordType::ModeIsInclude),
+            (RecordKind::IsExclude, smol::MldRecordType::ModeIsExclude),
+            (RecordKind::ToInclude, smol::MldRecordType::ChangeToInclude),
+            (RecordKind::ToExclude, smol::MldRecordType::ChangeToExclude),
+            (RecordKind::Allow, smol::MldRecordType::AllowNewSources),
+            (RecordKind::Block, smol::MldRecordType::BlockOldSources),
         ];
         for (ours, theirs) in kinds {
-            mld::emit_report_v2(src, dst, ours, &groups, &mut bytes);
+            let record = |group: &Ipv6Addr| GroupRecord { kind: ours, group: *group, sources: &[] };
+            let records: Vec<_> = groups.iter().map(record).collect();
+            let mut bytes = vec![0; report_len(&records)];
+            mld::emit_report(src, dst, &records, &mut bytes);
             let packet = smol::Icmpv6Packet::new_checked(bytes.as_slice()).unwrap();
             prop_assert!(packet.verify_checksum(&src, &dst));
             let smol::MldRepr::Report { nr_mcast_addr_rcrds, mut data } = smol::MldRepr::parse(&packet).unwrap() else {

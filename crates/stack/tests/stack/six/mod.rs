@@ -2,6 +2,7 @@
 
 mod discovery;
 mod ecn;
+mod groups;
 mod packets;
 mod routers;
 mod transport;

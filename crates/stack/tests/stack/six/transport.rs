@@ -327,5 +327,13 @@ fn rfc_4443_section_3_1_port_unreachable_both_ways() {
         raw.send(&PEER.icmp(&NODE, &message, &sent[14..]));
         let events = raw.node.take_datagram_events();
         assert_eq!(events, [(user, Event::IcmpError(to, kind))]);
+        let report = raw.node.take_datagram_errors().remove(0);
+        assert_eq!((report.remote, report.offender), (to, PEER.ip.into()));
+        assert_eq!(report.payload, b"query");
+        let expected = match kind {
+            IcmpKind::PortUnreachable => ((1, 4), 0),
+            _ => ((2, 0), 1400),
+        };
+        assert_eq!((report.message, report.info), expected);
     }
 }
