@@ -7,9 +7,7 @@ use std::sync::Arc;
 
 use sidecore_abi::command::{INLINE_MAX, Opt, RETURNS_MAX, create, flags};
 use sidecore_abi::event::NO_CHUNK;
-use sidecore_abi::{
-    Address, Command, DtiHandle, Event, EventKind, Extent, Membership, Operation, RegionId,
-};
+use sidecore_abi::{Address, Command, DtiHandle, Event, Extent, Membership, Operation, RegionId};
 use sidecore_shm::Producer;
 
 use crate::error::PostError;

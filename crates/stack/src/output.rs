@@ -327,13 +327,8 @@ impl Stack {
                     self.send_message(link, &ip, start..start + len, out);
                     *left -= 1;
                 }
-                Control::Igmp {
-                    src,
-                    dst,
-                    start,
-                    len,
-                } => {
-                    self.send_igmp((src, dst), start..start + len, out);
+                Control::Igmp { .. } => {
+                    self.send_igmp(packet, out);
                     *left -= 1;
                 }
                 Control::Six(packet) => self.send_control6(packet, out, left),
@@ -411,13 +406,17 @@ impl Stack {
     }
 
     /// Sends an IGMP message from the arena, with what RFC 3376 section 4 asks of its IP header.
-    fn send_igmp<O: FrameSink>(
-        &self,
-        (src, dst): (Ipv4Addr, Ipv4Addr),
-        range: Range<u32>,
-        out: &mut O,
-    ) {
-        let message = self.control.message(range.start, range.end - range.start);
+    fn send_igmp<O: FrameSink>(&self, packet: Control, out: &mut O) {
+        let Control::Igmp {
+            src,
+            dst,
+            start,
+            len,
+        } = packet
+        else {
+            return;
+        };
+        let message = self.control.message(start, len);
         let ip = Ipv4Header {
             ttl: igmp::TTL,
             dscp_ecn: igmp::TOS,

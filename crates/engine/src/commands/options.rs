@@ -353,6 +353,18 @@ fn remembered(dti: &Dti, option: Opt, default: &Config) -> u64 {
     })
 }
 
+/// What is known to pass to a datagram socket's peer.
+fn path_mtu(cx: &mut Context<'_>, slot: u32) -> Done {
+    let peer = match cx.tables.dtis.get(slot).map(|dti| &dti.role) {
+        Some(Role::Datagram {
+            peer: Some(peer), ..
+        }) => *peer,
+        _ => return Status::WrongState.into(),
+    };
+    let mtu = cx.stack.path_mtu(cx.now, peer.ip());
+    mtu.map_or(Status::Unreachable.into(), |mtu| number(mtu.into()))
+}
+
 /// GetOption.
 pub(super) fn get(cx: &mut Context<'_>, command: &Command) -> Done {
     let slot = match slot(cx, command) {
@@ -369,14 +381,7 @@ pub(super) fn get(cx: &mut Context<'_>, command: &Command) -> Done {
         return super::info::get(cx, command, slot);
     }
     if option == Opt::PathMtu {
-        let Role::Datagram {
-            peer: Some(peer), ..
-        } = dti.role
-        else {
-            return Status::WrongState.into();
-        };
-        let mtu = cx.stack.path_mtu(cx.now, peer.ip());
-        return mtu.map_or(Status::Unreachable.into(), |mtu| number(mtu.into()));
+        return path_mtu(cx, slot);
     }
     let addresses = dti.conn().and_then(|conn| cx.stack.addresses(conn));
     let address = match option {

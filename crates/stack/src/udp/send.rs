@@ -162,16 +162,7 @@ impl Stack {
         dst: Ipv4Addr,
     ) -> Result<Way, StackError> {
         let route = self.addresses.route(dst).ok_or(StackError::Unreachable)?;
-        let to_groups = self.udp_to_groups(id);
-        let src = match *local.ip() {
-            // Bound to a group is bound to no address of ours.
-            ip if ip.is_unspecified() || ip.is_multicast() => {
-                let named = to_groups.source.filter(|_| route == Route::Group);
-                let named = named.filter(|ip| self.addresses.is_configured(*ip));
-                named.or_else(|| self.addresses.source_for(dst))
-            }
-            ip => Some(ip),
-        };
+        let src = self.source_of_datagram(id, *local.ip(), dst);
         let src = src.ok_or(StackError::AddressNotAvailable)?;
         if src.is_loopback() && route != Route::Local {
             return Err(StackError::InvalidAddress);
@@ -215,6 +206,17 @@ impl Stack {
             }
             Resolution::Unreachable => Err(StackError::Unreachable),
         }
+    }
+
+    /// Where a datagram comes from: where the socket is bound; of one to a group where the socket said; else as the way goes.
+    fn source_of_datagram(&self, id: UdpId, local: Ipv4Addr, dst: Ipv4Addr) -> Option<Ipv4Addr> {
+        // Bound to a group is bound to no address of ours.
+        if !local.is_unspecified() && !local.is_multicast() {
+            return Some(local);
+        }
+        let named = self.udp_to_groups(id).source;
+        let named = named.filter(|ip| dst.is_multicast() && self.addresses.is_configured(*ip));
+        named.or_else(|| self.addresses.source_for(dst))
     }
 
     /// Those that waited for this next hop may try again.

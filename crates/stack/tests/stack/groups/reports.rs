@@ -53,7 +53,11 @@ fn rfc_3376_section_5_1_sources_that_come_and_go() {
     // INCLUDE (A) to EXCLUDE (B): TO_EX (B). What b wants is not blocked.
     raw.join(a, GROUP);
     raw.sources(a, GroupChange::Block, &[6, 7]);
-    twice(&mut raw, &vec![record(TO_EX, GROUP, &[7])]);
+    assert_eq!(told(&raw.turn()), [record(TO_EX, GROUP, &[7])]);
+    // The blocked source is a change of its own, and has its reports after those of the mode.
+    let rest = told(&raw.pass(Duration::from_secs(5)));
+    let block = record(BLOCK, GROUP, &[7]);
+    assert_eq!(rest, [record(TO_EX, GROUP, &[7]), block.clone(), block]);
     // EXCLUDE (A) to EXCLUDE (B): ALLOW (A-B), BLOCK (B-A).
     raw.sources(a, GroupChange::Unblock, &[7]);
     raw.sources(a, GroupChange::Block, &[8]);
