@@ -14,6 +14,13 @@ ip link set vec0 up
 cd /proc/sys/net || exit 1
 echo 1 >ipv4/tcp_ecn
 echo "$DCTCP_CONTROLLER" >ipv4/tcp_congestion_control
+used=$(cat ipv4/tcp_congestion_control)
+if [ "$used" != "$DCTCP_CONTROLLER" ]; then
+    echo "the guest kernel has no $DCTCP_CONTROLLER, but $used" >"$DCTCP_OUT"
+    sync
+    echo o >/proc/sysrq-trigger
+    sleep 5
+fi
 echo "4096 1048576 16777216" >ipv4/tcp_rmem
 echo "4096 1048576 16777216" >ipv4/tcp_wmem
 python3 "$DCTCP_SCRIPTS/$DCTCP_ROLE.py" "$DCTCP_PEER" >"$DCTCP_OUT" 2>&1

@@ -1,29 +1,43 @@
-"""Takes what the server sends for 25 seconds and says how much that was in the last 20."""
+"""Takes what each of the servers sends for 25 seconds, all at once, and says how much each brought in the last 20."""
 
+import selectors
 import socket
 import sys
 import time
 
 WARM_UP, END = 5, 25
-for _ in range(20):
-    try:
-        connection = socket.create_connection((sys.argv[1], 80), 3)
-        break
-    except OSError:
-        time.sleep(0.5)
-else:
-    sys.exit("no connection")
-connection.sendall(b"GET /file HTTP/1.0\r\n\r\n")
-connection.settimeout(10)
-began, received, mark = time.monotonic(), 0, None
+
+
+def connect(address):
+    for _ in range(40):
+        try:
+            connection = socket.create_connection((address, 80), 3)
+            connection.sendall(b"GET /file HTTP/1.0\r\n\r\n")
+            return connection
+        except OSError:
+            time.sleep(0.5)
+    sys.exit(f"no connection to {address}")
+
+
+peers = [connect(address) for address in sys.argv[1].split(",")]
+selector = selectors.DefaultSelector()
+for number, peer in enumerate(peers):
+    selector.register(peer, selectors.EVENT_READ, number)
+began, received, mark = time.monotonic(), [0] * len(peers), None
 while True:
-    piece = connection.recv(1 << 18)
-    if not piece:
-        sys.exit("the server has ended")
-    received += len(piece)
+    for key, _ in selector.select(10):
+        piece = key.fileobj.recv(1 << 18)
+        if not piece:
+            sys.exit("a server has ended")
+        received[key.data] += len(piece)
     elapsed = time.monotonic() - began
     if mark is None and elapsed > WARM_UP:
-        mark = (received, elapsed)
+        mark = (list(received), elapsed)
     if elapsed > END:
-        print("Mbit/s %.2f" % ((received - mark[0]) * 8 / (elapsed - mark[1]) / 1e6))
+        seconds = elapsed - mark[1]
+        rates = [(now - then) * 8 / seconds / 1e6 for now, then in zip(received, mark[0])]
+        print("Mbit/s", *("%.2f" % rate for rate in rates))
+        if len(rates) > 1:
+            jain = sum(rates) ** 2 / (len(rates) * sum(rate * rate for rate in rates))
+            print("Jain's index %.3f" % jain)
         break
