@@ -272,8 +272,11 @@ impl Stack {
         }
         // RFC 1122 section 3.2.1.3: such addresses "MUST NOT appear" as a source; 127/8 "MUST NOT appear outside a host".
         // Nor does anybody else have our own address.
+        // Switches that ask about groups have no address (RFC 4541 section 2.1.1), nor have hosts at their start (RFC 3376 section
+        // 4.2.13).
         let src = header.src;
-        if !self.addresses.is_unicast(src) || self.addresses.is_local(src) {
+        let nobody = src.is_unspecified() && header.protocol == igmp::PROTOCOL;
+        if !nobody && !self.addresses.is_unicast(src) || self.addresses.is_local(src) {
             self.counters.ip_bad_source += 1;
             return None;
         }

@@ -154,6 +154,13 @@ fn rfc_3376_section_9_1_what_is_ignored() {
     raw.ask(&[0x99, 0, 0, 0, 1, 2, 3, 4]);
     assert_eq!(raw.count("igmp_ignored"), ignored);
     assert_eq!(raw.pass(Duration::from_secs(20)), []);
+    // RFC 4541 section 2.1.1: switches that ask have no address.
+    let switch = Station {
+        ip: Ipv4Addr::UNSPECIFIED,
+        ..ROUTER
+    };
+    raw.send(&switch.igmp(&systems, 1, true, &good));
+    assert_eq!(raw.pass(Duration::from_secs(20)).len(), 1);
     // Section 4.1.12: to any address of ours it counts.
     raw.send(&ROUTER.igmp(&NODE, 1, true, &good));
     assert_eq!(raw.pass(Duration::from_secs(20)).len(), 1);
