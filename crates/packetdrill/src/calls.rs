@@ -67,6 +67,15 @@ impl World {
         }
     }
 
+    /// A call that waited for the handshake goes on to send: Linux then takes the connection for an interactive one, whose ACKs
+    /// are all delayed.
+    fn expect_answers(&mut self, socket: Fd) {
+        let off = 0i32.to_ne_bytes();
+        let _ = self
+            .sockets()
+            .set_option(socket, IPPROTO_TCP, tcp::QUICKACK, &off);
+    }
+
     /// The epoll instance that a descriptor stands for, taken out.
     fn epoll(&mut self, fd: i32) -> Result<&mut Epoll, Errno> {
         match self.things.get_mut(&fd) {
@@ -175,7 +184,12 @@ impl Drill {
                 None if taken == bytes.len() && taken > 0 => {
                     world.sockets().outcome(socket).map(|()| 0)
                 }
-                None => world.send(socket, &bytes[taken..], flags & !MSG_FASTOPEN, None),
+                None => {
+                    if !opened && taken > 0 {
+                        world.expect_answers(socket);
+                    }
+                    world.send(socket, &bytes[taken..], flags & !MSG_FASTOPEN, None)
+                }
             };
             match more {
                 Ok(more) => taken += more,

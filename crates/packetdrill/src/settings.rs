@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::str::FromStr;
+use std::time::Duration;
 
 use sidecore_stack::StackConfig;
 use sidecore_tcp::{Algorithm, Config, Ecn};
@@ -13,7 +14,7 @@ use sidecore_testkit::sockets::{FastOpenPolicy, Sockets, SocketsConfig};
 use sidecore_wire::WindowScale;
 
 /// What packetdrill's own suite sets before each script, as far as it means something here.
-const SUITE: [(&str, &str); 11] = [
+const SUITE: [(&str, &str); 12] = [
     ("tcp_rmem", "4096 540000 15728640"),
     ("tcp_wmem", "4096 262144 4194304"),
     ("tcp_timestamps", "1"),
@@ -25,6 +26,7 @@ const SUITE: [(&str, &str); 11] = [
     ("tcp_fastopen", "0x70403"),
     ("tcp_fastopen_key", "a1a1a1a1-b2b2b2b2-c3c3c3c3-d4d4d4d4"),
     ("tcp_min_tso_segs", "2"),
+    ("tso", "1"),
 ];
 
 /// The addresses that the suite's runner and scripts name, and the routers to everything else.
@@ -38,6 +40,9 @@ const GATEWAYS: [&str; 2] = ["192.168.255.254", "fd3d:0a0b:17d6:ffff::fe"];
 
 /// Early connections of a listener that does not say how many, where all have some.
 const FAST_OPEN_QUEUE: u32 = 16;
+
+/// What Linux adds to the reordering window, and rounds it up by: two ticks of its clock, and part of one, at 250 Hz.
+const REORDERING_SLACK: Duration = Duration::from_millis(13);
 
 /// Bytes of receive buffer: what Linux advertises first, 64 KiB.
 const RECEIVE_BUFFER: usize = 65536;
@@ -166,6 +171,8 @@ impl Settings {
                 _ => Ecn::Request,
             },
             min_rto_above_srtt: true,
+            reordering_slack: REORDERING_SLACK,
+            quick_ack: true,
             syn_retries: retries.try_into().unwrap_or(u8::MAX),
             ..Config::default()
         }
@@ -225,8 +232,8 @@ impl Settings {
         }
         let mut config = SocketsConfig::new(stack);
         config.receive_buffer = self.receive_buffer;
-        config.tso_max = self.number("tso_max", 0).unwrap_or(65535) as u32;
-        config.uncut = true;
+        config.tso_max = 65535;
+        config.uncut = self.is_on("tso");
         config.tso_min_segments = self.number("tcp_min_tso_segs", 0).unwrap_or(2) as u32;
         let send_buffer = self.number("tcp_wmem", 1).unwrap_or(1 << 20);
         config.send_buffer = send_buffer as usize;

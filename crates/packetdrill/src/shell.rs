@@ -46,7 +46,7 @@ pub(crate) fn run(world: &mut World, command: &str) {
             }
             "ip" if words.get(1).is_some_and(|word| word == "tcp_metrics") => world.forget(),
             "ethtool" if words.windows(2).any(|pair| pair == ["tso", "off"]) => {
-                world.set("tso_max", "0");
+                world.set("tso", "0");
             }
             _ => {}
         }

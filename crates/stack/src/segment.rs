@@ -136,9 +136,16 @@ impl Stack {
             return Verdict::Done;
         }
         let slot = &mut self.connections[index];
+        let mut seq = header.seq;
+        if header.flags.contains(TcpFlags::SYN) {
+            if slot.tcp.state() == State::SynSent {
+                slot.irs = seq;
+            }
+            seq = seq.add(1);
+        }
         let mut out_of_order_room = true;
         if payload.len > 0
-            && let Some(in_order) = slot.accepts(header.seq, payload.len)
+            && let Some(in_order) = slot.accepts(seq, payload.len)
         {
             let room = match slot.owner {
                 Owner::Host => host.room(slot.user, payload.len, in_order),
@@ -152,9 +159,6 @@ impl Stack {
                 return Verdict::Done;
             }
             out_of_order_room = room;
-        }
-        if header.flags.contains(TcpFlags::SYN) && slot.tcp.state() == State::SynSent {
-            slot.irs = header.seq;
         }
         let (tcp, ranges) = (&mut slot.tcp, &mut self.ranges);
         let outcome = if payload.ce {

@@ -66,8 +66,9 @@ impl Connection {
     }
 
     /// How long an ACK may be delayed: whole milliseconds, less than half a second; zero: every segment is
-    /// acknowledged at once.
+    /// acknowledged at once. The first segments of a connection are no exception any more.
     pub fn set_delayed_ack(&mut self, delay: Duration) {
+        self.quick_acks = 0;
         self.delayed_ack_ms = delayed_ack_ms(delay);
     }
 

@@ -92,10 +92,18 @@ pub struct Config {
     pub window_scale: Option<WindowScale>,
     /// Whether timestamps (RFC 7323) are offered and accepted.
     pub timestamps: bool,
+    /// A segment without timestamps, on a connection that agreed on them, is dropped, as RFC 7323 section 3.2 has it: "a TCP SHOULD
+    /// silently drop the segment". Off by default, as in Linux: there are middleboxes and peers that leave the option out later on, with
+    /// which the connection would come to a halt; all that it would protect from is a forger, who has to guess the sequence number and
+    /// the acknowledgment number all the same (RFC 5961).
+    pub require_timestamps: bool,
     /// Whether selective acknowledgment (RFC 2018) is offered and accepted.
     pub sack: bool,
     /// How long an ACK may wait for data to ride on (RFC 9293 section 3.8.6.3: less than 500 ms).
     pub delayed_ack: Duration,
+    /// The first sixteen segments of data are acknowledged at once, each by an ACK of its own, as Linux does. Otherwise those ACKs wait
+    /// for a millisecond, so that the application's answer can carry them.
+    pub quick_ack: bool,
     /// Nagle's algorithm is off.
     pub no_delay: bool,
     /// Lower bound of the retransmission timeout.
@@ -103,6 +111,9 @@ pub struct Config {
     /// `min_rto` bounds what is added to SRTT, not the sum: it is G of RFC 6298, as in Linux, and the timeout never less than
     /// SRTT and `min_rto`.
     pub min_rto_above_srtt: bool,
+    /// How much later than RFC 8985 section 6.2 says the reordering timer fires: for timers that are coarse, as are those of
+    /// Linux (two ticks of its clock). At most a second.
+    pub reordering_slack: Duration,
     /// Upper bound of the retransmission timeout (RFC 6298 rule 2.5: at least 60 s).
     pub max_rto: Duration,
     /// The retransmission timeout before the round-trip time is known (RFC 6298 rule 2.1).
@@ -150,11 +161,14 @@ impl Default for Config {
             abc_segments: 2,
             window_scale: Some(WindowScale::new(7)),
             timestamps: true,
+            require_timestamps: false,
             sack: true,
             delayed_ack: Duration::from_millis(40),
+            quick_ack: false,
             no_delay: false,
             min_rto: Duration::from_millis(200),
             min_rto_above_srtt: false,
+            reordering_slack: Duration::ZERO,
             max_rto: Duration::from_secs(120),
             initial_rto: Duration::from_secs(1),
             syn_retries: 7,

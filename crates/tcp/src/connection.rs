@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use sidecore_wire::{SeqNumber, TcpFlags, TcpHeader, WindowScale};
 
 use crate::challenge::Challenges;
-use crate::config::{Algorithm, Config, LossDetection, Settings};
+use crate::config::{Algorithm, Config, Settings};
 use crate::congestion::{Controller, Window};
 use crate::ecn::{self, EcnMarks, EcnState};
 use crate::fast_open::FastOpen;
@@ -302,6 +302,8 @@ impl Connection {
         flags.assign(Flags::SACK, config.sack);
         flags.assign(Flags::NO_DELAY, config.no_delay);
         flags.assign(Flags::RTO_MARGIN, config.min_rto_above_srtt);
+        flags.assign(Flags::REQUIRE_TIMESTAMPS, config.require_timestamps);
+        flags.assign(Flags::QUICK_ACK, config.quick_ack);
         let paced = config.pacing || config.congestion == Algorithm::Bbr;
         flags.assign(Flags::PACED, paced || config.max_pacing_rate.is_some());
         let settings = Settings::new(config);
@@ -495,7 +497,7 @@ impl Cold {
             sacked: RangeList::new(),
             sacked_bytes: 0,
             flight: Flight::new(),
-            rack: Rack::new(config.loss_detection == LossDetection::Rack),
+            rack: Rack::new(config),
             tlp: Tlp::default(),
             prr: Prr::default(),
             undo: Undo::default(),

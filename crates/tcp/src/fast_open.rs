@@ -17,6 +17,9 @@ use sidecore_wire::{FastOpenCookie, SeqNumber, TcpOptions};
 use crate::Connection;
 use crate::connection::{Cold, DEFAULT_PEER_MSS, Seldom};
 use crate::flags::Flags;
+use crate::receive::Arrival;
+use crate::recovery::Phase;
+use crate::time::Instant;
 use crate::types::{Outcome, RxRange, State};
 
 /// Bytes that the options of a SYN take at most.
@@ -34,6 +37,8 @@ pub(crate) struct FastOpen {
     open: bool,
     /// The SYN was sent again: without all this.
     repeated: bool,
+    /// ICMP said that the SYN was too large.
+    too_large: bool,
     /// The option of the SYN-ACK.
     #[serde(with = "cookie")]
     answer: Option<FastOpenCookie>,
@@ -113,10 +118,10 @@ impl Connection {
         }
     }
 
-    /// Data went with the SYN and was taken: for `TCP_INFO`.
+    /// Data went with the SYN and was taken, all of it: for `TCP_INFO`.
     pub fn syn_data_acked(&self) -> bool {
         let fast = self.cold.fast_open();
-        fast.is_some_and(|fast| fast.acked > 0)
+        fast.is_some_and(|fast| fast.acked > 0 && fast.acked >= fast.sent)
     }
 
     /// In SYN-RECEIVED, before the SYN-ACK is sent: it carries this cookie.
@@ -219,29 +224,71 @@ impl Connection {
         u64::from(ack.distance_from(self.snd_base)) <= sent.max(self.snd_nxt)
     }
 
-    /// SYN-SENT, and the SYN-ACK came: what of the SYN's data is acknowledged, is; the rest is sent as if it had never been (RFC 7413
-    /// section 4.2.2).
-    pub(crate) fn fast_open_answered(
-        &mut self,
-        ack: SeqNumber,
-        options: &TcpOptions,
-        outcome: &mut Outcome,
-    ) {
-        let Some(fast) = self
-            .cold
-            .seldom
-            .as_deref_mut()
-            .and_then(Seldom::fast_open_mut)
-        else {
+    /// ICMP said that the SYN was too large for the path, which without its data no SYN is: it is sent again at once, without. Its MSS
+    /// option is of what the path carries: what does not fit one way is likely not to fit the other way either.
+    pub(crate) fn fast_open_too_large(&mut self) {
+        let seldom = self.cold.seldom.as_deref_mut();
+        let Some(fast) = seldom.and_then(Seldom::fast_open_mut) else {
             return;
         };
-        fast.answer = options.fast_open;
-        fast.acked = ack.distance_from(self.snd_base) as u16;
-        let acked = u64::from(fast.acked);
-        self.cold.counters.bytes_retransmitted += u64::from(fast.sent) - acked;
+        if self.state != State::SynSent || fast.sent == 0 || fast.repeated {
+            return;
+        }
+        fast.repeated = true;
+        fast.too_large = true;
+        let counters = &mut self.cold.counters;
+        counters.retransmissions = counters.retransmissions.wrapping_add(1);
+        // This one did not arrive: the next is the first that is timed.
+        self.retransmit_at = Instant::NEVER;
+        self.flags.set(Flags::SYN_DUE);
+    }
+
+    /// The MSS option of a SYN (RFC 9293 section 3.7.1).
+    pub(crate) fn syn_mss(&self) -> u16 {
+        let fast = self.cold.fast_open();
+        let announced = self.cold.announced_mss;
+        if fast.is_some_and(|fast| fast.too_large) {
+            announced.min(self.cold.path.low)
+        } else {
+            announced
+        }
+    }
+
+    /// SYN-SENT, and the SYN-ACK came: what of the SYN's data is acknowledged, is.
+    ///
+    /// The rest is to be sent again at once (RFC 7413 section 4.2.2), which is no sign of congestion: the window stays. If another SYN
+    /// went out since, without data, the rest is sent as if it had never been.
+    pub(crate) fn fast_open_answered(&mut self, arrival: &mut Arrival<'_>) {
+        let header = arrival.header;
+        let seldom = self.cold.seldom.as_deref_mut();
+        let Some(fast) = seldom.and_then(Seldom::fast_open_mut) else {
+            return;
+        };
+        fast.answer = header.options.fast_open;
+        fast.acked = header.ack.distance_from(self.snd_base) as u16;
+        let (acked, sent) = (u64::from(fast.acked), u64::from(fast.sent));
+        let repeated = fast.repeated;
         self.snd_una = acked;
         self.snd_nxt = acked;
-        outcome.acked = acked > 0;
+        arrival.outcome.acked = acked > 0;
+        if acked == sent {
+            return;
+        }
+        if repeated {
+            self.cold.counters.bytes_retransmitted += sent - acked;
+            return;
+        }
+        self.snd_nxt = sent;
+        self.run_at = self.cold.unanswered_since;
+        self.phase = Phase::Loss;
+        self.cold.recover = sent;
+        self.cold.all_lost = true;
+        self.undo_forget();
+        self.flags.set(
+            Flags::RECOVERING
+                .or(Flags::RETRANSMIT_NOW)
+                .or(Flags::LOST_LEFT),
+        );
     }
 
     /// Whether data may be sent although the handshake is not complete.

@@ -118,6 +118,10 @@ impl Flags {
         .or(Self::MORE)
         .or(Self::CWR_DUE)
         .or(Self::FIN_QUEUED);
+    /// A segment without the timestamps that were agreed is dropped.
+    pub(crate) const REQUIRE_TIMESTAMPS: Self = Self(1 << 46);
+    /// Quick ACKs do not wait.
+    pub(crate) const QUICK_ACK: Self = Self(1 << 45);
     /// The lower bound of the retransmission timeout is one of what lies above SRTT.
     pub(crate) const RTO_MARGIN: Self = Self(1 << 47);
     /// poll_transmit has to look at more than new data and ACKs.

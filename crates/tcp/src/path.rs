@@ -31,7 +31,7 @@ use crate::flags::Flags;
 use crate::range_pool::RangePool;
 use crate::recovery::Phase;
 use crate::time::Instant;
-use crate::types::TxSegment;
+use crate::types::{State, TxSegment};
 
 /// Whether segments larger or smaller than the path MTU that is known are tried (RFC 4821); as Linux's tcp_mtu_probing.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Hash, Serialize, Deserialize)]
@@ -138,7 +138,13 @@ impl Connection {
     /// The path MTU that this connection goes by, as IPv4 would count it: 40 bytes more than its segments' payload and options; over IPv6
     /// it is 20 more.
     pub fn path_mtu(&self) -> u16 {
-        self.most().min(self.cold.path.low).saturating_add(HEADERS)
+        let most = if self.state == State::SynSent {
+            // What the peer takes is not known yet.
+            self.cold.announced_mss
+        } else {
+            self.most()
+        };
+        most.min(self.cold.path.low).saturating_add(HEADERS)
     }
 
     /// Whether a search could gain anything.
@@ -206,6 +212,7 @@ impl Connection {
     fn path_believe(&mut self, now: Instant, size: u16) {
         self.path_shrink(now, size);
         self.cold.path.high = size;
+        self.fast_open_too_large();
         if !self.state.is_synchronized() || self.outstanding() == 0 {
             return;
         }

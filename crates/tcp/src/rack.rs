@@ -18,6 +18,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::Connection;
+use crate::config::{Config, LossDetection};
 use crate::congestion::Lost;
 use crate::connection::Cold;
 use crate::flags::Flags;
@@ -25,7 +26,7 @@ use crate::flight::{Sent, Tick};
 use crate::range_pool::{Range, RangePool};
 use crate::recovery::Phase;
 use crate::rtt::MAX_RTT_US;
-use crate::time::Instant;
+use crate::time::{Instant, millis};
 
 /// DupThresh (RFC 8985 section 5.2).
 const DUP_THRESH: u64 = 3;
@@ -70,10 +71,13 @@ pub(crate) struct Rack {
     persist: u8,
     /// RACK.reordering_seen.
     pub(crate) reordering_seen: bool,
+    /// How much later the reordering timer fires.
+    slack_ms: u16,
 }
 
 impl Rack {
-    pub(crate) fn new(enabled: bool) -> Self {
+    pub(crate) fn new(config: &Config) -> Self {
+        let enabled = config.loss_detection == LossDetection::Rack;
         Self {
             run_start: 0,
             due: Instant::NEVER,
@@ -87,6 +91,7 @@ impl Rack {
             multiplier: 1,
             persist: 0,
             reordering_seen: false,
+            slack_ms: millis(config.reordering_slack).min(1_000) as u16,
         }
     }
 }
@@ -359,13 +364,14 @@ impl Connection {
             sent.lost()
         });
         if longest > 0 {
-            self.cold.rack.due = now.after_micros(longest as u32);
+            let slack_us = u32::from(self.cold.rack.slack_ms) * 1_000;
+            self.cold.rack.due = now.after_micros(longest as u32 + slack_us);
         }
         marked
     }
 
-    /// The retransmission timer fired: "If SEG.SEQ == SND.UNA OR SEG.xmit_ts + RACK.rtt + RACK.reo_wnd - Now() <= 0: SEG.lost =
-    /// TRUE" (section 6.3). False: there are no nodes for it.
+    /// The retransmission timer fired: "If SEG.SEQ == SND.UNA OR Segment.xmit_ts + RACK.rtt + RACK.reo_wnd - Now() <= 0:
+    /// Segment.lost = TRUE" (section 6.3). False: there are no nodes for it.
     pub(crate) fn rack_mark_on_timeout(&mut self, now: Instant, ranges: &mut RangePool) -> bool {
         self.cold.rack.due = Instant::NEVER;
         if !self.close_run(ranges) {

@@ -3,7 +3,7 @@
 mod common;
 
 use common::script::*;
-use sidecore_tcp::{CloseReason, Config, DropReason, FastOpenResult, State};
+use sidecore_tcp::{CloseReason, Config, DropReason, FastOpenResult, IcmpKind, State};
 use sidecore_wire::{FastOpenCookie, TcpFlags};
 
 const COOKIE: [u8; 8] = [1, 2, 3, 4, 5, 6, 7, 8];
@@ -85,6 +85,64 @@ fn what_the_server_does_not_take_is_sent_again_at_once() {
         assert_eq!(t.connection.send_una(), 300);
         t.no_timer();
     }
+}
+
+#[test]
+fn what_the_server_does_not_take_is_a_retransmission_that_costs_no_window() {
+    let config = Config {
+        sack: true,
+        ..plain()
+    };
+    let mut t = Script::connect(&config);
+    t.connection.use_fast_open(Some(cookie()), MSS);
+    t.write(960);
+    t.sends([syn().sack_permitted().fast_open(&COOKIE).len(960)]);
+    t.pass(ms(20));
+    t.recv(syn_ack().sack_permitted().ack(100));
+    assert!(!t.connection.syn_data_acked(), "not all of it was");
+    let before = t.connection.info();
+    t.sends([data(100, 860).ack(0)]);
+    let info = t.connection.full_info(&t.ranges);
+    assert_eq!(
+        (info.retransmissions, info.bytes_retransmitted, info.resent),
+        (1, 860, 860)
+    );
+    assert_eq!(
+        (info.cwnd, info.ssthresh),
+        (10 * u32::from(MSS), before.ssthresh)
+    );
+    // Nagle's algorithm does not count it as a small segment, nor does new data wait for it.
+    t.connection.set_no_delay(false);
+    t.write(1500);
+    t.sends([data(960, 540)]);
+    t.pass(ms(20));
+    t.recv(ack(1500));
+    let info = t.connection.full_info(&t.ranges);
+    assert_eq!((info.unacked, info.resent, info.timed_out), (0, 0, false));
+    assert!(info.cwnd >= before.cwnd);
+    t.no_timer();
+}
+
+#[test]
+fn a_syn_that_icmp_calls_too_large_is_sent_again_at_once_without_data() {
+    let mut t = client();
+    t.pass(ms(10));
+    let kind = IcmpKind::FragmentationNeeded { mtu: 640 };
+    assert_eq!(t.connection.handle_icmp(t.now, ISS, kind), None);
+    t.sends([syn().mss(Some(600))]);
+    // Once: the SYN that is out now is as small as can be.
+    assert_eq!(t.connection.handle_icmp(t.now, ISS, kind), None);
+    t.sends([]);
+    t.pass(ms(30));
+    assert!(t.recv(syn_ack()).established);
+    let info = t.connection.info();
+    assert_eq!((info.effective_mss, info.srtt_us), (600, 30_000));
+    assert_eq!(info.cwnd, 10 * 600, "no SYN was lost");
+    t.sends([data(0, 300).ack(0)]);
+    // One that quotes another segment says nothing.
+    let mut t = client();
+    assert_eq!(t.connection.handle_icmp(t.now, ISS.add(1), kind), None);
+    t.sends([]);
 }
 
 #[test]

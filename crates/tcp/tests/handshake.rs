@@ -154,8 +154,108 @@ fn simultaneous_open() {
     let outcome = t.recv(syn_ack());
     assert!(outcome.established);
     assert_eq!(t.state(), State::Established);
+    // Our SYN-ACK may have been lost: this brings the peer to ESTABLISHED, too.
+    t.sends([ack(0).seq(0)]);
     t.write(100);
     t.sends([data(0, 100).ack(0)]);
+}
+
+#[test]
+fn the_ack_of_a_simultaneous_open_tells_that_the_syn_came_twice() {
+    let config = Config {
+        sack: true,
+        ..plain()
+    };
+    let mut t = Script::connect(&config);
+    t.sends([syn().sack_permitted()]);
+    t.recv(syn().sack_permitted());
+    t.sends([syn_ack().sack_permitted()]);
+    assert!(t.recv(syn_ack().sack_permitted()).established);
+    t.sends([ack(0).seq(0).sack(&[(-1, 0)])]);
+    // Once.
+    t.recv(data(0, 10));
+    t.fire();
+    t.sends([ack(10)]);
+    // And it may come to us.
+    t.write(10);
+    t.sends([data(0, 10)]);
+    assert_eq!(t.recv(ack(0).sack(&[(-1, 0)])).dropped, None);
+    t.recv(ack(10));
+    t.no_timer();
+}
+
+#[test]
+fn rfc_9293_3_10_7_3_text_of_a_syn_ack_is_taken() {
+    let mut t = Script::connect(&plain());
+    t.sends([syn()]);
+    let outcome = t.recv(syn_ack().len(700));
+    assert!(outcome.established && !outcome.fin);
+    let taken = outcome.accept.expect("its text");
+    assert_eq!(
+        (taken.payload_offset, taken.len, taken.stream_offset),
+        (0, 700, 0)
+    );
+    assert!(taken.in_order);
+    assert_eq!(t.connection.receive_next(), 700);
+    t.sends([ack(700).seq(0)]);
+    let outcome = t.recv(data(700, 100));
+    assert_eq!(outcome.accept.unwrap().stream_offset, 700);
+}
+
+#[test]
+fn rfc_9293_3_10_7_3_the_fin_of_a_syn_ack_is_taken() {
+    let mut t = Script::connect(&plain());
+    t.sends([syn()]);
+    let outcome = t.recv(syn_ack().len(700).fin());
+    assert!(outcome.established && outcome.fin);
+    assert_eq!(outcome.accept.unwrap().len, 700);
+    assert_eq!(t.state(), State::CloseWait);
+    t.sends([ack(701).seq(0)]);
+    t.connection.shutdown_send();
+    t.sends([fin(0).ack(701)]);
+
+    let mut t = Script::connect(&plain());
+    t.sends([syn()]);
+    let outcome = t.recv(syn_ack().fin());
+    assert!(outcome.established && outcome.fin && outcome.accept.is_none());
+    t.sends([ack(1).seq(0)]);
+}
+
+#[test]
+fn text_of_a_syn_ack_beyond_the_window_is_not_taken() {
+    let mut t = Script::connect(&plain());
+    t.sends([syn().window(BUFFER as u16)]);
+    // A FIN behind what is not taken is not taken either.
+    let outcome = t.recv(syn_ack().len(BUFFER as u32 + 500).fin());
+    assert!(outcome.established && !outcome.fin);
+    assert_eq!(outcome.accept.unwrap().len, BUFFER as u32);
+    assert_eq!(t.state(), State::Established);
+    t.sends([ack(BUFFER as i64).seq(0).window(0)]);
+}
+
+#[test]
+fn a_syn_ack_that_echoes_another_timestamp_is_reset() {
+    let mut t = Script::connect(&all_options());
+    let sent = START.as_millis() as u32;
+    t.poll_any();
+    t.pass(ms(20));
+    for echo in [sent - 1, sent + 21, sent + 0x8000_0000] {
+        let outcome = t.recv(syn_ack().timestamps(77, echo).len(10));
+        assert_eq!(outcome.dropped, Some(DropReason::Paws));
+        assert!(outcome.accept.is_none());
+        t.sends([rst(0)]);
+        assert_eq!(t.state(), State::SynSent);
+    }
+    // Of any SYN that was sent; and one that echoes nothing may be an answer all the same.
+    t.fire();
+    t.poll_any();
+    for echo in [sent, t.now.as_millis() as u32, 0] {
+        let mut t = Script::connect(&all_options());
+        t.poll_any();
+        t.fire();
+        t.poll_any();
+        assert!(t.recv(syn_ack().timestamps(77, echo)).established);
+    }
 }
 
 #[test]

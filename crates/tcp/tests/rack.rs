@@ -56,6 +56,22 @@ fn rfc_8985_6_2_what_was_sent_before_something_delivered_is_lost_after_a_quarter
 }
 
 #[test]
+fn the_reordering_timer_may_be_coarse() {
+    let config = Config {
+        sack: true,
+        reordering_slack: ms(10),
+        ..plain()
+    };
+    let mut t = Script::established_over(&config, syn().sack_permitted(), RTT);
+    t.write(2000);
+    t.sends([data(0, 1000), data(1000, 1000)]);
+    t.pass(RTT);
+    t.recv(ack(0).sack(&[(1000, 2000)]));
+    assert_eq!(t.fire(), ms(35));
+    t.sends([data(0, 1000)]);
+}
+
+#[test]
 fn rfc_8985_6_2_with_three_segments_sacked_there_is_no_reordering_window() {
     let mut t = ten_of(10_000);
     t.recv(ack(0).sack(&[(1000, 4000)]));

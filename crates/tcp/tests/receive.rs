@@ -523,21 +523,75 @@ fn paws_forgets_after_24_days() {
     assert_eq!(t.connection.receive_next(), 20);
 }
 
-#[test]
-fn segments_without_the_agreed_timestamps_are_dropped() {
-    let mut t = with_timestamps();
+/// Ten bytes come without timestamps, on a connection that agreed on them.
+fn without_timestamps(t: &mut Script) -> sidecore_tcp::Outcome {
     let header = sidecore_wire::TcpHeader {
         seq: IRS.add(1),
         ack: ISS.add(1),
         flags: sidecore_wire::TcpFlags::ACK,
+        window: sidecore_wire::UnscaledWindow(WINDOW),
         ..Default::default()
     };
-    let outcome = t
-        .connection
-        .handle_segment(t.now, &header, 10, true, &mut t.ranges);
+    t.connection
+        .handle_segment(t.now, &header, 10, true, &mut t.ranges)
+}
+
+#[test]
+fn rfc_7323_3_2_segments_without_the_agreed_timestamps_are_dropped_if_so_configured() {
+    let config = Config {
+        timestamps: true,
+        require_timestamps: true,
+        ..plain()
+    };
+    let mut t = Script::established_with(&config, syn().timestamps(1000, 0));
+    let outcome = without_timestamps(&mut t);
     assert_eq!(outcome.dropped, Some(DropReason::Paws));
     t.sends([]);
     assert_eq!(t.state(), State::Established);
+    t.recv(data(0, 10).timestamps(1001, NOW));
+    assert_eq!(t.connection.receive_next(), 10);
+}
+
+#[test]
+fn segments_without_the_agreed_timestamps_are_taken_by_default() {
+    let mut t = with_timestamps();
+    let outcome = without_timestamps(&mut t);
+    assert_eq!(outcome.dropped, None);
+    assert_eq!(outcome.accept.unwrap().len, 10);
+    // TS.Recent is what it was, and PAWS goes on where there is a timestamp.
+    t.fire();
+    t.sends([ack(10).timestamps(NOW + 1, 1000)]);
+    let outcome = t.recv(data(10, 10).timestamps(999, NOW));
+    assert_eq!(outcome.dropped, Some(DropReason::Paws));
+    t.sends([ack(10)]);
+    let outcome = t.recv(data(10, 10).timestamps(1001, NOW));
+    assert_eq!(outcome.dropped, None);
+}
+
+#[test]
+fn quick_acks_go_out_at_once_if_so_configured() {
+    let config = Config {
+        quick_ack: true,
+        ..plain()
+    };
+    let mut t = Script::established_with(&config, syn());
+    for n in 0..16 {
+        t.recv(data(n * 10, 10));
+        t.sends([ack(n * 10 + 10)]);
+    }
+    t.recv(data(160, 10));
+    t.sends([]);
+    assert_eq!(t.fire(), ms(40));
+    t.sends([ack(170)]);
+
+    // Whoever asks for delayed ACKs gets them from the first on.
+    for config in [config, plain()] {
+        let mut t = Script::established_with(&config, syn());
+        t.connection.set_delayed_ack(ms(30));
+        t.recv(data(0, 10));
+        t.sends([]);
+        assert_eq!(t.fire(), ms(30));
+    }
 }
 
 #[test]

@@ -289,3 +289,35 @@ fn simultaneous_open() {
     assert_eq!(raw.node.events(user), [Event::Connected]);
     assert_eq!(raw.node.received(user), b"hello");
 }
+
+#[test]
+fn text_and_fin_of_a_syn_ack_come_after_the_connection_is_told() {
+    let mut raw = Raw::new();
+    let remote = "10.0.0.2:5000".parse().unwrap();
+    for text in [&b"x"[..], b"early words"] {
+        let user = raw.node.try_connect(raw.now, None, remote).unwrap();
+        let (syn, _) = one(raw.turn()).tcp();
+        let len = text.len() as u32;
+        let answer = header(5000, syn.src_port, SYN | ACK | FIN, 9000, syn.seq.0 + 1);
+        let (flags, _, ack) = one_tcp(raw.tcp(&answer, text));
+        assert_eq!((flags, ack), (ACK, 9002 + len));
+        let expected = [Event::Connected, Event::Fin(u64::from(len))];
+        assert_eq!(raw.node.events(user), expected);
+        assert_eq!(raw.node.received(user), text);
+    }
+}
+
+#[test]
+fn a_syn_ack_whose_text_finds_no_room_is_as_good_as_lost() {
+    let mut raw = Raw::new();
+    let remote = "10.0.0.2:5000".parse().unwrap();
+    let user = raw.node.try_connect(raw.now, None, remote).unwrap();
+    let (syn, _) = one(raw.turn()).tcp();
+    let answer = header(5000, syn.src_port, SYN | ACK, 9000, syn.seq.0 + 1);
+    raw.node.host.no_room = 1000;
+    assert_eq!(raw.tcp(&answer, b"x"), []);
+    assert_eq!(raw.node.events(user), []);
+    raw.node.host.no_room = 0;
+    assert_eq!(one_tcp(raw.tcp(&answer, b"x")).2, 9002);
+    assert_eq!(raw.node.received(user), b"x");
+}

@@ -21,8 +21,11 @@ impl Connection {
             return Step::Continue(());
         }
         let Some(timestamps) = arrival.header.options.timestamps else {
-            // "If a non-RST segment is received without a TSopt, a TCP SHOULD silently drop the segment" (section 3.2).
-            return arrival.drop_because(DropReason::Paws);
+            // "If a non-<RST> segment is received without a TSopt, a TCP SHOULD silently drop the segment" (section 3.2): if so configured.
+            if self.flags.any(Flags::REQUIRE_TIMESTAMPS) {
+                return arrival.drop_because(DropReason::Paws);
+            }
+            return Step::Continue(());
         };
         let old = (timestamps.value.wrapping_sub(self.ts_recent) as i32) < 0;
         let valid = arrival.now.millis_since(self.last_received) < TIMESTAMP_VALID_MS;

@@ -5,12 +5,17 @@ use sidecore_wire::{TcpFlags, TcpHeader};
 use super::{Arrival, Step};
 use crate::Connection;
 use crate::flags::Flags;
+use crate::range_pool::{Range, RangePool};
 use crate::time::Instant;
 use crate::types::{CloseReason, DropReason, Notice, State};
 
 impl Connection {
     /// RFC 9293 section 3.10.7.3, SYN-SENT STATE.
-    pub(super) fn in_syn_sent(&mut self, arrival: &mut Arrival<'_>) -> Step {
+    pub(super) fn in_syn_sent(
+        &mut self,
+        arrival: &mut Arrival<'_>,
+        ranges: &mut RangePool,
+    ) -> Step {
         let ack = arrival.has(TcpFlags::ACK);
         // First, check the ACK bit: "If SEG.ACK =< ISS or SEG.ACK > SND.NXT, send a reset (unless the RST bit is set …)
         // <SEQ=SEG.ACK><CTL=RST>". Nothing but the SYN was sent.
@@ -34,21 +39,40 @@ impl Connection {
             // Fifth, "if neither of the SYN or RST bits is set, then drop the segment and return."
             return arrival.drop_because(DropReason::NoAck);
         }
+        if ack && !self.echo_is_of_the_syn(arrival) {
+            self.reset_reply(arrival);
+            return arrival.drop_because(DropReason::Paws);
+        }
         self.take_syn(arrival.now, arrival.header);
         arrival.seq = -1;
         if ack {
             // "If SND.UNA > ISS (our SYN has been ACKed), change the connection state to ESTABLISHED, form an ACK segment".
-            let header = arrival.header;
-            self.fast_open_answered(header.ack, &header.options, &mut arrival.outcome);
+            self.fast_open_answered(arrival);
             self.enter_established(arrival);
             self.flags.set(Flags::ACK_NOW);
-        } else {
-            // Simultaneous open: "Otherwise, enter SYN-RECEIVED, form a SYN,ACK segment … and send it."
-            self.state = State::SynReceived;
-            self.flags.set(Flags::SYN_DUE);
+            // "If there are other controls or text in the segment, then continue processing at the sixth step". They follow the SYN.
+            arrival.seq = 0;
+            self.process_text(arrival, ranges)?;
+            return self.process_fin(arrival, ranges);
         }
-        // Data on the SYN is not taken (RFC 9293 asks to process it later; the peer sends it again).
+        // Simultaneous open: "Otherwise, enter SYN-RECEIVED, form a SYN,ACK segment … and send it." Data on such a SYN is not taken (RFC
+        // 9293 asks to "queue" it), as whose it is nobody knows yet; the peer sends it again, and no connection holds bytes for a forged address.
+        self.state = State::SynReceived;
+        self.flags.set(Flags::SYN_DUE);
         Step::Continue(())
+    }
+
+    /// Whether a SYN-ACK echoes a timestamp of a SYN that was sent, if it echoes any. Linux, too, takes another for an answer to
+    /// somebody else's SYN.
+    fn echo_is_of_the_syn(&self, arrival: &Arrival<'_>) -> bool {
+        let Some(timestamps) = arrival.header.options.timestamps else {
+            return true;
+        };
+        let first = self.timestamp(self.cold.unanswered_since);
+        let age = self.timestamp(arrival.now).wrapping_sub(first);
+        !self.flags.any(Flags::TIMESTAMPS)
+            || timestamps.echo == 0
+            || timestamps.echo.wrapping_sub(first) <= age
     }
 
     /// `<SEQ=SEG.ACK><CTL=RST>`, and the connection stays.
@@ -62,7 +86,12 @@ impl Connection {
     pub(super) fn repeated_syn(&mut self, arrival: &mut Arrival<'_>) -> Step {
         self.ecn_on_repeated_syn(arrival.header.flags);
         if arrival.has(TcpFlags::ACK) && self.acknowledges_syn(arrival.header.ack) {
-            // The second half of a simultaneous open: our SYN is acknowledged; the ACK steps do the rest.
+            // The second half of a simultaneous open: our SYN is acknowledged; the ACK steps do the rest. "Otherwise, handle per the
+            // directions for synchronized states": our own SYN-ACK may have been lost, and this ACK completes the peer's handshake,
+            // too. That its SYN came twice the ACK says as Linux has it, by a D-SACK block of the SYN's number, which lies before offset 0.
+            self.flags.set(Flags::ACK_NOW);
+            self.cold.recent.report_duplicate(Range::new(u64::MAX, 0));
+            self.update_sack_due();
             return Step::Continue(());
         }
         if self.may_answer(arrival.now, arrival.seq) {

@@ -38,16 +38,16 @@ type Step = ControlFlow<()>;
 
 /// A segment on its way through the steps.
 #[derive(Debug)]
-struct Arrival<'a> {
+pub(crate) struct Arrival<'a> {
     now: Instant,
-    header: &'a TcpHeader,
+    pub(crate) header: &'a TcpHeader,
     /// SEG.SEQ as a stream offset; -1 for the SYN, less for what is older.
     seq: i64,
     payload_len: u32,
     out_of_order_room: bool,
     /// Congestion was experienced on its way (RFC 3168).
     ce: bool,
-    outcome: Outcome,
+    pub(crate) outcome: Outcome,
 }
 
 impl Arrival<'_> {
@@ -213,7 +213,7 @@ impl Connection {
         let _ = match self.state {
             // Unsynchronized without a connection: the caller answers (see `reset_for`).
             State::Closed | State::Listen => arrival.drop_because(DropReason::Closed),
-            State::SynSent => self.in_syn_sent(&mut arrival),
+            State::SynSent => self.in_syn_sent(&mut arrival, ranges),
             _ => self.in_other_states(&mut arrival, ranges),
         };
         #[cfg(debug_assertions)]

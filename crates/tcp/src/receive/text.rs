@@ -43,7 +43,11 @@ impl Connection {
         let mut delay = self.delayed_ack_ms;
         if self.quick_acks > 0 {
             self.quick_acks -= 1;
-            delay = delay.min(QUICK_ACK_MS);
+            delay = if self.flags.any(Flags::QUICK_ACK) {
+                0
+            } else {
+                delay.min(QUICK_ACK_MS)
+            };
         }
         self.ack_at = now.after_millis(u32::from(delay));
         if delay == 0 {

@@ -105,7 +105,7 @@ impl Connection {
             flags,
             window: self.select_syn_window(),
             options: TcpOptions {
-                mss: Some(self.cold.announced_mss),
+                mss: Some(self.syn_mss()),
                 window_scale: self.cold.scale_offered.then_some(self.rcv_scale),
                 sack_permitted: self.flags.any(Flags::SACK),
                 timestamps: self.timestamps(now),

@@ -168,6 +168,7 @@ impl Settings {
             }
             "base_mss" => tcp.base_mss = number(value)?,
             "timestamps" => tcp.timestamps = switch(value)?,
+            "require_timestamps" => tcp.require_timestamps = switch(value)?,
             "sack" => tcp.sack = switch(value)?,
             "no_delay" => tcp.no_delay = switch(value)?,
             "initial_window" => tcp.initial_window_segments = number(value)?,
