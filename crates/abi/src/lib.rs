@@ -24,7 +24,6 @@ pub mod entry;
 pub mod error_report;
 pub mod event;
 pub mod handle;
-pub mod info;
 pub mod membership;
 pub mod pool;
 pub mod status;
@@ -35,8 +34,9 @@ pub use entry::Entry;
 pub use error_report::{ErrorOrigin, ErrorReport};
 pub use event::{Event, EventKind};
 pub use handle::{DtiHandle, Extent, RegionId};
-pub use info::TcpInfo;
 pub use membership::{Membership, MembershipChange};
+pub use sidecore_wire::info;
+pub use sidecore_wire::info::TcpInfo;
 pub use status::Status;
 
 /// Version of everything in this crate. The agent refuses a UAL whose library was built for another one.

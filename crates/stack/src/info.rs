@@ -3,11 +3,13 @@
 use core::net::SocketAddr;
 use core::num::NonZeroU8;
 
-use sidecore_tcp::{Connection, Info, Instant, RecoveryInfo};
+use sidecore_tcp::{Info, Instant};
+use sidecore_wire::TcpInfo;
 
 use crate::connections::{Owner, Slot, flag};
 use crate::counters::Counters;
 use crate::stack::Stack;
+use crate::v6::HEADER_DIFFERENCE;
 use crate::{ConnId, ListenerId, UdpId, User};
 
 /// A connection, in any state.
@@ -88,9 +90,15 @@ impl Stack {
         }
     }
 
-    /// What is amiss on one of this stack's connections.
-    pub fn recovery_info(&self, tcp: &Connection) -> RecoveryInfo {
-        tcp.recovery_info(&self.ranges)
+    /// What Linux would say of a connection (`TCP_INFO`); `None` if the id is stale.
+    pub fn tcp_info(&self, id: ConnId, now: Instant) -> Option<TcpInfo> {
+        let index = self.connections.resolve(id)?;
+        let slot = &self.connections[index];
+        let mut info = slot.tcp.tcp_info(now, &self.ranges);
+        if slot.has(flag::V6) {
+            info.pmtu += u32::from(HEADER_DIFFERENCE);
+        }
+        Some(info)
     }
 
     /// A connection's traffic class (the bits of DSCP) and hop limit (`None`: the stack's); `None` if the id is stale.

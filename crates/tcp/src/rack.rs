@@ -29,7 +29,7 @@ use crate::rtt::MAX_RTT_US;
 use crate::time::{Instant, millis};
 
 /// DupThresh (RFC 8985 section 5.2).
-const DUP_THRESH: u64 = 3;
+pub(crate) const DUP_THRESH: u64 = 3;
 /// RACK.reo_wnd_persist: recoveries without D-SACK after which the reordering window starts small again.
 const PERSIST: u8 = 16;
 /// Nodes that taking up one SACK block may need: to close the run, to cut it out, and on the scoreboard.

@@ -381,3 +381,57 @@ fn rfc_8985_7_3_nor_where_it_is_not_known_what_was_sent_last() {
         assert!(timers < 5, "the retransmission timer never fires");
     }
 }
+
+// ---- what Linux would say of it
+
+#[test]
+fn tcp_info_tells_of_the_recovery_in_segments() {
+    let mut t = ten_of(20_500);
+    let info = t.connection.tcp_info(t.now, &t.ranges);
+    assert_eq!((info.state, info.ca_state), (1, 0));
+    assert_eq!((info.unacked, info.sacked, info.lost), (10, 0, 0));
+    assert_eq!((info.snd_cwnd, info.snd_ssthresh), (10, 0x7fff_ffff));
+    assert_eq!((info.notsent_bytes, info.reordering), (10_500, 3));
+    assert_eq!(info.last_data_sent, 100);
+    assert_eq!((info.pacing_rate, info.delivery_rate), (0, 0));
+    assert_eq!(info.max_pacing_rate, u64::MAX);
+    t.recv(ack(0).sack(&[(2000, 3000)]));
+    assert_eq!(t.connection.tcp_info(t.now, &t.ranges).ca_state, 1);
+    t.poll_any();
+    t.recv(ack(0).sack(&[(2000, 5000)]));
+    let info = t.connection.tcp_info(t.now, &t.ranges);
+    assert_eq!((info.ca_state, info.sacked, info.lost), (3, 3, 2));
+    assert_eq!((info.retrans, info.retransmits), (0, 0));
+    t.poll_any();
+    let info = t.connection.tcp_info(t.now, &t.ranges);
+    // What was sent again still counts as lost, with Linux.
+    assert_eq!(info.lost, 2);
+    assert!(info.retrans > 0 && info.retrans <= 2);
+    assert_eq!(u64::from(info.retrans) * 1000, info.bytes_retrans);
+    assert_eq!(
+        info.bytes_sent,
+        info.bytes_acked + 1000 * u64::from(info.unacked) + info.bytes_retrans
+    );
+}
+
+#[test]
+fn tcp_info_counts_timeouts_and_tells_of_the_pace() {
+    let config = Config {
+        sack: true,
+        max_pacing_rate: Some(1_000_000),
+        ..plain()
+    };
+    let mut t = Script::established_over(&config, syn().sack_permitted(), RTT);
+    let info = t.connection.tcp_info(t.now, &t.ranges);
+    assert_eq!(info.max_pacing_rate, 1_000_000);
+    assert!(info.pacing_rate > 0 && info.pacing_rate <= 1_000_000);
+    t.write(1000);
+    t.poll_any();
+    while t.connection.info().timeouts < 2 {
+        t.fire();
+        t.poll_any();
+    }
+    let info = t.connection.tcp_info(t.now, &t.ranges);
+    assert_eq!((info.ca_state, info.retransmits, info.backoff), (4, 2, 2));
+    assert_eq!((info.total_rto, info.unacked, info.retrans), (2, 1, 1));
+}

@@ -17,7 +17,7 @@ const ARROWS: [(&str, &[&str]); 17] = [
     ("wire", &[]),
     ("tcp", &["wire"]),
     ("stack", &["tcp", "wire"]),
-    ("abi", &[]),
+    ("abi", &["wire"]),
     ("sys", &[]),
     ("shm", &["abi", "sys"]),
     ("nic", &["sys", "shm", "wire"]),

@@ -13,14 +13,13 @@
 //! | `stream` | bytes of a connection |
 //! | `link` | Ethernet, ARP and neighbour discovery, taken away |
 //! | `tcp`, `udp`, `fast_open` | calls |
-//! | `options`, `tuning`, `values`, `info` | `setsockopt`, `getsockopt`, `struct tcp_info` |
+//! | `options`, `tuning`, `values` | `setsockopt`, `getsockopt` |
 //! | `poll` | readiness, `ioctl` |
 //! | `number`, `errno` | Linux's numbers |
 
 mod errno;
 mod fast_open;
 mod host;
-mod info;
 mod link;
 pub mod number;
 mod options;

@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use sidecore_stack::{ConnId, SocketOption};
-use sidecore_tcp::{Algorithm, Keepalive};
+use sidecore_tcp::{Algorithm, Keepalive, State};
+use sidecore_wire::TcpInfo;
+use sidecore_wire::info::options;
 
 use super::host::{Role, Socket};
 use super::number::{
@@ -11,7 +13,7 @@ use super::number::{
     tcp,
 };
 use super::tcp::is_six;
-use super::{Errno, Fd, Sockets, info};
+use super::{Errno, Fd, Sockets};
 
 /// Bytes below which Linux allows no buffer (SOCK_MIN_SNDBUF, SOCK_MIN_RCVBUF), halved as its values are doubled.
 const MIN_BUFFER: usize = 1152;
@@ -263,23 +265,22 @@ impl Sockets {
 
     fn tcp_info(&mut self, fd: Fd) -> Result<Vec<u8>, Errno> {
         let now = self.now;
-        if let Some(tcp) = self.connection(fd) {
-            let recovery = self.stack.recovery_info(tcp);
-            return Ok(info::bytes(
-                &tcp.info(),
-                &recovery,
-                (tcp.announced_mss(), tcp.syn_data_acked()),
-                now,
-            ));
-        }
         let (_, tcp) = self.tcp(fd)?;
-        let state = match tcp.role {
-            Role::Listening { .. } => sidecore_tcp::State::Listen,
-            _ => sidecore_tcp::State::Closed,
+        let (conn, syn_data) = (tcp.conn(), tcp.syn_data);
+        let listens = matches!(tcp.role, Role::Listening { .. });
+        if let Some(info) = conn.and_then(|conn| self.stack.tcp_info(conn, now)) {
+            return Ok(info.to_bytes().to_vec());
+        }
+        let state = if listens {
+            State::Listen
+        } else {
+            State::Closed
         };
-        let mut bytes = vec![0; 248];
-        bytes[0] = info::state(state);
-        bytes[5] = if tcp.syn_data { info::SYN_DATA } else { 0 };
-        Ok(bytes)
+        let info = TcpInfo {
+            state: state.linux_number(),
+            options: if syn_data { options::SYN_DATA } else { 0 },
+            ..TcpInfo::default()
+        };
+        Ok(info.to_bytes().to_vec())
     }
 }

@@ -1,5 +1,5 @@
-//! What a connection is asked about: `struct tcp_info` of Linux, so that a library in place of the C library's socket calls can hand it
-//! on as it is.
+//! What a connection says of itself: `struct tcp_info` of Linux, so that a library in place of the C library's socket calls can hand it
+//! on as it is. TCP fills it in, and it goes to applications as it is.
 //!
 //! The layout is Linux's (`include/uapi/linux/tcp.h`, as of 6.7), in the machine's byte order, and its versions are Linux's too: fields
 //! are only ever added at the end, and the answer says how many bytes there are. What this engine does not count is 0; where that is no
@@ -101,7 +101,7 @@ layout! {
     snd_cwnd: u32,
     /// The MSS that we announced.
     advmss: u32,
-    /// Not counted: 0.
+    /// Segments by which one must be overtaken to count as lost, where loss is found by count: 3.
     reordering: u32,
     /// Round-trip time as the receiver sees it, microseconds.
     rcv_rtt: u32,
@@ -129,7 +129,7 @@ layout! {
     data_segs_in: u32,
     /// Not counted: 0.
     data_segs_out: u32,
-    /// Not measured: 0.
+    /// Bytes a second that the path carries, as BBR has measured it; 0 with other controllers.
     delivery_rate: u64,
     /// Not measured: 0.
     busy_time: u64,
@@ -139,7 +139,7 @@ layout! {
     sndbuf_limited: u64,
     /// Not counted: 0.
     delivered: u32,
-    /// Not counted: 0.
+    /// Acknowledgments that echoed congestion.
     delivered_ce: u32,
     /// Bytes sent, those sent again included.
     bytes_sent: u64,
