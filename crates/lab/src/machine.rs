@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
-use std::process::Command;
 
 use serde::{Deserialize, Serialize};
 
@@ -34,7 +33,7 @@ pub struct Machine {
     pub load_average: f64,
     /// Version of this program.
     pub version: String,
-    /// Commit that the source is at, `+` when it is changed since; empty when it cannot be told.
+    /// Commit that the program was built of, `+` when its source was changed since; empty when it cannot be told.
     pub commit: String,
     /// An optimised build.
     pub optimised: bool,
@@ -83,7 +82,7 @@ impl Machine {
                 .and_then(|word| word.parse().ok())
                 .unwrap_or(0.0),
             version: env!("CARGO_PKG_VERSION").to_owned(),
-            commit: commit(),
+            commit: env!("SIDECORE_COMMIT").to_owned(),
             optimised: !cfg!(debug_assertions),
         }
     }
@@ -135,43 +134,6 @@ fn mitigations() -> BTreeMap<String, String> {
         })
         .filter(|(_, state)| state != "Not affected")
         .collect()
-}
-
-/// The commit of the source tree in which the program or its caller stands.
-fn commit() -> String {
-    if let Some(commit) = option_env!("SIDECORE_COMMIT") {
-        return commit.to_owned();
-    }
-    let program = std::env::current_exe().ok();
-    let folders = [
-        program.as_deref().and_then(Path::parent),
-        Some(Path::new(".")),
-    ];
-    folders
-        .into_iter()
-        .flatten()
-        .find_map(commit_of)
-        .unwrap_or_default()
-}
-
-fn commit_of(folder: &Path) -> Option<String> {
-    let git = |arguments: &[&str]| {
-        let output = Command::new("git")
-            .arg("-C")
-            .arg(folder)
-            .args(arguments)
-            .output()
-            .ok()?;
-        let text = String::from_utf8(output.stdout).ok()?;
-        output.status.success().then(|| text.trim().to_owned())
-    };
-    let commit = git(&["rev-parse", "--short=12", "HEAD"]).filter(|commit| !commit.is_empty())?;
-    let changed = git(&["status", "--porcelain", "--untracked-files=no"])?;
-    Some(if changed.is_empty() {
-        commit
-    } else {
-        format!("{commit}+")
-    })
 }
 
 #[cfg(test)]
