@@ -91,6 +91,7 @@ fn what_the_server_does_not_take_is_sent_again_at_once() {
 fn what_the_server_does_not_take_is_a_retransmission_that_costs_no_window() {
     let config = Config {
         sack: true,
+        no_delay: false,
         ..plain()
     };
     let mut t = Script::connect(&config);
@@ -112,7 +113,6 @@ fn what_the_server_does_not_take_is_a_retransmission_that_costs_no_window() {
         (10 * u32::from(MSS), before.ssthresh)
     );
     // Nagle's algorithm does not count it as a small segment, nor does new data wait for it.
-    t.connection.set_no_delay(false);
     t.write(1500);
     t.sends([data(960, 540)]);
     t.pass(ms(20));
