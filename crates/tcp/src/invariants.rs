@@ -27,6 +27,10 @@ impl Connection {
             "too much outstanding"
         );
         assert!(self.window.cwnd > 0);
+        assert!(
+            !self.flags.any(Flags::URGENT) || self.cold.seldom.is_some(),
+            "urgent up to where?"
+        );
         assert!(self.mss > 0);
         let sacked = check_list(self.cold.sacked.iter(ranges), self.cold.sacked.len());
         assert_eq!(sacked, self.cold.sacked_bytes.into());

@@ -9,7 +9,7 @@
 //! ```
 
 use serde::{Deserialize, Serialize};
-use sidecore_wire::TcpFlags;
+use sidecore_wire::{SackBlocks, TcpFlags};
 
 use crate::Connection;
 use crate::connection::Seldom;
@@ -104,6 +104,12 @@ impl Connection {
             header.flags |= TcpFlags::URG;
             // No pointer reaches further: it moves on with the segments (MUST-31).
             header.urgent = ahead.min(u16::MAX.into()) as u16;
+            if segment.payload.end - segment.payload.start > segment.segment_size.into() {
+                // SACK blocks would have it cut in two. They go with an ACK of their own.
+                header.options.sack = SackBlocks::new();
+                segment.segment_size = self.mss;
+                self.flags.set(Flags::ACK_NOW);
+            }
             if at < self.snd_una as i64 {
                 // A probe lies before the window, where the peer looks at nothing: an ACK in its window says what it cannot.
                 self.flags.set(Flags::ACK_NOW);

@@ -142,6 +142,18 @@ fn no_super_segment_while_there_is_urgent_data() {
 }
 
 #[test]
+fn sack_blocks_do_not_cut_an_urgent_segment_in_two() {
+    let mut t = Script::with_sack();
+    t.recv(data(1000, 1000));
+    t.connection.set_urgent(1000);
+    t.write(1000);
+    t.sends([
+        data(0, 1000).urgent(1000),
+        ack(0).seq(1000).sack(&[(1000, 2000)]),
+    ]);
+}
+
+#[test]
 fn a_retransmission_tells_of_the_mark_again() {
     let mut t = Script::established_with(&sack(), syn().sack_permitted());
     t.connection.set_urgent(1200);

@@ -198,6 +198,11 @@ impl Chaos {
                 let timeout = on.then(|| Duration::from_secs(value.into()));
                 self.connection.set_user_timeout(timeout);
             }
+            5 => {
+                // Of what is written, or is to be written next.
+                let end = self.written + u64::from(value >> 6);
+                self.connection.set_urgent(end);
+            }
             _ => self
                 .connection
                 .set_delayed_ack(Duration::from_millis(value.into())),
@@ -258,6 +263,10 @@ impl Chaos {
                 if bytes.u8() > 10 {
                     header.flags.remove(TcpFlags::RST);
                 }
+            }
+            21 | 22 => {
+                header.flags |= TcpFlags::URG;
+                header.urgent = bytes.u16();
             }
             25 => header.flags |= TcpFlags::SYN,
             26 => {
@@ -361,6 +370,10 @@ impl Chaos {
             self.sent = self.sent.max(range.end);
             assert!(segment.header.len() <= 60);
             assert!(segment.segment_size > 0);
+            let urgent = segment.header.flags.contains(TcpFlags::URG);
+            assert_eq!(urgent, segment.header.urgent > 0);
+            let size = u64::from(segment.segment_size);
+            assert!(!urgent || range.end - range.start <= size, "to be cut");
             if range.start < range.end {
                 let seq = self.iss.add(1 + range.start as u32);
                 assert_eq!(segment.header.seq, seq);
