@@ -19,6 +19,7 @@ use crate::mailbox::Inbox;
 use crate::output::{Input, Output};
 use crate::shutdown::Shutdown;
 use crate::tables::Tables;
+use crate::tables::datagram::Piece;
 use crate::tables::frame::{Frame, StreamRange};
 
 /// Frames that the internal loopback holds at most.
@@ -437,7 +438,14 @@ impl Engine {
             datagram_scratch,
             ..
         } = self;
-        let sent = tables.send_datagrams(datagram_scratch, |tables, (slot, id), to, bytes| {
+        let sent = tables.send_datagrams(datagram_scratch, |tables, (slot, id), piece| {
+            let (to, bytes) = match piece {
+                Piece::Datagram(to, bytes) => (to, bytes),
+                Piece::Change(option) => {
+                    stack.udp_set_option(id, option);
+                    return Ok(());
+                }
+            };
             let mut output = Output {
                 tables,
                 nic,

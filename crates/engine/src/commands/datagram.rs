@@ -8,7 +8,7 @@ use sidecore_abi::{Address, Command, Status};
 use super::{Context, Done, data, evq_for};
 use crate::dti::Role;
 use crate::dti::transmit::Source;
-use crate::tables::datagram::TxDatagram;
+use crate::tables::datagram::{Outgoing, TxDatagram};
 use crate::tables::frame::POOL_REGION;
 
 /// Payload of the largest datagram over IPv4.
@@ -41,6 +41,7 @@ fn queue(cx: &mut Context<'_>, command: &Command, slot: u32) -> Result<Done, Sta
             cookie: command.cookie,
         };
         let dti = cx.tables.dtis.get_mut(slot).ok_or(Status::BadHandle)?;
+        let datagram = Outgoing::Datagram(datagram);
         if cx.tables.datagrams.push_back(&mut dti.datagrams, datagram) {
             return Ok(if copied { Done::Quiet } else { Done::Later });
         }

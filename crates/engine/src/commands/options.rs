@@ -13,6 +13,7 @@ use sidecore_tcp::{Algorithm, Config, Connection, Ecn, Keepalive};
 use super::{Context, Done, slot};
 use crate::commands::socket::opening_options;
 use crate::dti::{Dti, Role, flag};
+use crate::tables::datagram::Outgoing;
 
 /// What Linux takes for TCP_MAXSEG, in bytes.
 const MAX_SEGMENT: RangeInclusive<u64> = 88..=32767;
@@ -57,7 +58,19 @@ pub(super) fn set(cx: &mut Context<'_>, command: &Command) -> Done {
     let told = match &dti.role {
         Role::Datagram {
             socket: Some(id), ..
-        } => cx.stack.udp_set_option(*id, option) && remember(dti, option),
+        } => {
+            let id = *id;
+            if dti.datagrams.is_empty() || !is_of_sending(&option) {
+                cx.stack.udp_set_option(id, option) && remember(dti, option)
+            } else {
+                // Datagrams that were sent before go out as things were then.
+                let change = Outgoing::Change(option);
+                if !cx.tables.datagrams.push_back(&mut dti.datagrams, change) {
+                    return Status::NoResources.into();
+                }
+                remember(dti, option)
+            }
+        }
         Role::Listening(listening) => {
             cx.stack.set_listener_option(listening.id, option) && remember(dti, option)
         }
@@ -117,19 +130,26 @@ fn remembered_keepalive(dti: &Dti) -> bool {
     dti.options.iter().any(on)
 }
 
-/// Keeps an option for the connection that is to come: this DTI's own, or those of a listener's children. False if there can be none.
-fn remember(dti: &mut Dti, option: SocketOption) -> bool {
-    let of_datagrams = matches!(
+/// What the datagrams go out with that are sent after it was set.
+fn is_of_sending(option: &SocketOption) -> bool {
+    matches!(
         option,
         SocketOption::TrafficClass(_)
             | SocketOption::HopLimit(_)
-            | SocketOption::V6Only(_)
-            | SocketOption::ReuseAddress(_)
             | SocketOption::MulticastHops(_)
             | SocketOption::MulticastLoop(_)
             | SocketOption::MulticastSource(_)
             | SocketOption::MtuDiscovery(_)
-    );
+    )
+}
+
+/// Keeps an option for the connection that is to come: this DTI's own, or those of a listener's children. False if there can be none.
+fn remember(dti: &mut Dti, option: SocketOption) -> bool {
+    let of_datagrams = is_of_sending(&option)
+        || matches!(
+            option,
+            SocketOption::V6Only(_) | SocketOption::ReuseAddress(_)
+        );
     let fits = match dti.role {
         Role::Fresh | Role::Bound(_) | Role::Listening(_) => true,
         Role::Datagram { .. } => of_datagrams,

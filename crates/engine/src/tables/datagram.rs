@@ -4,12 +4,30 @@ use std::net::SocketAddr;
 
 use sidecore_abi::event::Event;
 use sidecore_abi::{Address, EventKind, Status};
-use sidecore_stack::{StackError, UdpId, User};
+use sidecore_stack::{SocketOption, StackError, UdpId, User};
 
 use super::Tables;
 use super::frame::{Frame, POOL_REGION};
 use crate::dti::transmit::Source;
 use crate::dti::{Role, flag};
+
+/// What waits to be told to the stack, in order.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Outgoing {
+    /// To be sent.
+    Datagram(TxDatagram),
+    /// An option that was set after the datagrams before it were sent: it does not hold for them.
+    Change(SocketOption),
+}
+
+/// What [`Tables::send_datagrams`] gives away.
+#[derive(Debug)]
+pub(crate) enum Piece<'a> {
+    /// A datagram, and where it goes.
+    Datagram(SocketAddr, &'a [u8]),
+    /// An option.
+    Change(SocketOption),
+}
 
 /// One datagram that the application has sent and the stack has not taken.
 #[derive(Debug, Clone, Copy)]
@@ -84,7 +102,7 @@ impl Tables {
     pub(crate) fn send_datagrams(
         &mut self,
         scratch: &mut [u8],
-        mut send: impl FnMut(&mut Tables, (User, UdpId), SocketAddr, &[u8]) -> Result<(), StackError>,
+        mut send: impl FnMut(&mut Tables, (User, UdpId), Piece<'_>) -> Result<(), StackError>,
     ) -> usize {
         let mut sent = 0;
         let mut senders = std::mem::take(&mut self.datagram_senders);
@@ -96,8 +114,15 @@ impl Tables {
                 else {
                     break;
                 };
-                let Some(datagram) = self.datagrams.front(&dti.datagrams).copied() else {
-                    break;
+                let datagram = match self.datagrams.front(&dti.datagrams).copied() {
+                    Some(Outgoing::Datagram(datagram)) => datagram,
+                    Some(Outgoing::Change(option)) => {
+                        // What cannot be was refused when it was asked for.
+                        let _ = send(self, (slot, id), Piece::Change(option));
+                        self.end_datagram(slot, Status::Ok);
+                        continue;
+                    }
+                    None => break,
                 };
                 let bytes = self.source(dti.ual, datagram.source, 0, datagram.len);
                 let bytes = bytes.and_then(|from| {
@@ -106,7 +131,10 @@ impl Tables {
                     Some(from.len())
                 });
                 let result = match bytes {
-                    Some(len) => send(self, (slot, id), datagram.to, &scratch[..len]),
+                    Some(len) => {
+                        let piece = Piece::Datagram(datagram.to, &scratch[..len]);
+                        send(self, (slot, id), piece)
+                    }
                     None => Err(StackError::NoSuchSocket),
                 };
                 if matches!(result, Err(StackError::WouldBlock | StackError::Resolving)) {
@@ -147,13 +175,14 @@ impl Tables {
             .collect()
     }
 
-    /// The first queued datagram is done with.
+    /// The first that is queued is done with.
     fn end_datagram(&mut self, slot: u32, status: Status) {
         let Some(dti) = self.dtis.get_mut(slot) else {
             return;
         };
         let (ual, handle) = (dti.ual, dti.handle);
-        let Some(datagram) = self.datagrams.pop_front(&mut dti.datagrams) else {
+        let Some(Outgoing::Datagram(datagram)) = self.datagrams.pop_front(&mut dti.datagrams)
+        else {
             return;
         };
         match datagram.source {

@@ -55,7 +55,7 @@ pub(crate) struct Tables {
     pub(crate) fresh: Option<Piece>,
     pub(crate) posted: ListPool<PostedReceive>,
     pub(crate) accepts: ListPool<PostedAccept>,
-    pub(crate) datagrams: ListPool<datagram::TxDatagram>,
+    pub(crate) datagrams: ListPool<datagram::Outgoing>,
     /// Datagram sockets that have something to send.
     pub(crate) datagram_senders: Vec<u32>,
     /// Datagram sockets that were closed while something was queued.
