@@ -30,7 +30,12 @@ pub(crate) struct Options {
     #[arg(long, value_name = "PATH")]
     socket: Option<PathBuf>,
     /// Destinations that are the engine's, in place of the networks of its addresses; may be repeated
-    #[arg(long, value_name = "ADDR/BITS", value_delimiter = ',', conflicts_with = "take_all")]
+    #[arg(
+        long,
+        value_name = "ADDR/BITS",
+        value_delimiter = ',',
+        conflicts_with = "take_all"
+    )]
     take: Vec<String>,
     /// Every internet socket is the engine's, 127.0.0.0/8 and ::1 included
     #[arg(long)]
@@ -139,7 +144,10 @@ fn library(named: Option<&Path>) -> anyhow::Result<PathBuf> {
     }
     let program = std::env::current_exe()?;
     let folder = program.parent().unwrap_or(Path::new("/"));
-    let places = [folder.join(LIBRARY), folder.join("../lib/sidecore").join(LIBRARY)];
+    let places = [
+        folder.join(LIBRARY),
+        folder.join("../lib/sidecore").join(LIBRARY),
+    ];
     let found = places.iter().find(|path| path.is_file());
     found.cloned().ok_or_else(|| {
         usage(format!(

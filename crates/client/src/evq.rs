@@ -204,7 +204,10 @@ impl EventQueue {
 
     /// As [`Self::wait`], but ended by a signal handler where POSIX ends a blocked call: always if there is a timeout, else if the handler was
     /// installed without SA_RESTART.
-    pub fn wait_interruptible(&mut self, timeout: Option<Duration>) -> Result<Waited, Disconnected> {
+    pub fn wait_interruptible(
+        &mut self,
+        timeout: Option<Duration>,
+    ) -> Result<Waited, Disconnected> {
         Self::wait_for(&mut [self], timeout, true)
     }
 

@@ -113,7 +113,11 @@ impl Engine {
             }
             Message::Addresses(reply) => {
                 let lines = self.stack.networks().into_iter();
-                let _ = reply.send(lines.map(|(ip, prefix)| format!("{ip}/{prefix}\n")).collect());
+                let _ = reply.send(
+                    lines
+                        .map(|(ip, prefix)| format!("{ip}/{prefix}\n"))
+                        .collect(),
+                );
             }
             Message::Capture(capture) => self.captures.add(capture),
             Message::Stop => self.begin_to_end(now),

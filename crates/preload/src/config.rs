@@ -77,7 +77,10 @@ fn contains((network, bits): &(IpAddr, u8), address: IpAddr) -> bool {
         }
         (IpAddr::V6(network), IpAddr::V6(address)) => {
             let differs = network.to_bits() ^ address.to_bits();
-            differs.checked_shr(128 - u32::from(*bits).min(128)).unwrap_or(0) == 0
+            differs
+                .checked_shr(128 - u32::from(*bits).min(128))
+                .unwrap_or(0)
+                == 0
         }
         _ => false,
     }

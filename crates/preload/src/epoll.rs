@@ -24,11 +24,11 @@ use rustix::event::{EventfdFlags, eventfd};
 use rustix::io::Errno;
 
 use crate::kick::Kick;
+use crate::poll;
 use crate::process::{Process, process};
 use crate::socket::Socket;
 use crate::sys::{self, Mask};
 use crate::table::{Thing, lock};
-use crate::poll;
 pub(crate) use item::Item;
 use item::{Source, Watching};
 
@@ -79,6 +79,13 @@ impl Epoll {
         })
     }
 
+    /// The same set in a forked child. The engine's entries are the parent's.
+    pub(crate) fn inherited(&self) -> Arc<Self> {
+        let set = Self::new(self.fd);
+        set.system.store(true, Ordering::Relaxed);
+        set
+    }
+
     /// Whether the system's own wait will not do.
     pub(crate) fn has_engine(&self) -> bool {
         self.engine.load(Ordering::SeqCst)
@@ -95,7 +102,8 @@ impl Epoll {
     ) -> Result<(), Errno> {
         let system = || {
             sys::epoll_ctl(self.fd, operation, fd, events, data)?;
-            self.system.fetch_or(operation == libc::EPOLL_CTL_ADD, Ordering::Relaxed);
+            self.system
+                .fetch_or(operation == libc::EPOLL_CTL_ADD, Ordering::Relaxed);
             Ok(())
         };
         let source = match process.get(fd) {
@@ -125,7 +133,11 @@ impl Epoll {
                 Ok(())
             }
             (libc::EPOLL_CTL_DEL, Some(item)) => {
-                let done = if source.has_system() { system() } else { Ok(()) };
+                let done = if source.has_system() {
+                    system()
+                } else {
+                    Ok(())
+                };
                 self.remove(&item);
                 done
             }
@@ -139,6 +151,8 @@ impl Epoll {
         match source {
             Source::Socket(socket) => {
                 socket.add_item(&item);
+                // A listener that was inherited is opened here.
+                drop(socket.route());
                 if let Some(raw) = socket.raw() {
                     item.attach(Watching::socket(raw, &item));
                     self.attached(&item);
@@ -196,7 +210,9 @@ impl Epoll {
         let found = found?;
         let count = usize::try_from(found).unwrap_or(0).min(events.len());
         let left = without_bump(events, count);
-        (left == count).then_some(found).or_else(|| (left > 0).then_some(left as c_int))
+        (left == count)
+            .then_some(found)
+            .or_else(|| (left > 0).then_some(left as c_int))
     }
 
     /// Puts an item on the ready list, to be looked at, and wakes a thread for it.
@@ -243,7 +259,9 @@ impl Epoll {
     }
 
     pub(crate) fn unwatch(&self, number: u64) {
-        lock(&self.inner).watchers.retain(|(other, _)| *other != number);
+        lock(&self.inner)
+            .watchers
+            .retain(|(other, _)| *other != number);
     }
 
     /// Takes events of the engine's; how many.
@@ -384,7 +402,10 @@ impl<'a> Sleeper<'a> {
 impl Drop for Sleeper<'_> {
     fn drop(&mut self) {
         let mut inner = lock(&self.set.inner);
-        let place = inner.sleepers.iter().position(|kick| Arc::ptr_eq(kick, &self.kick));
+        let place = inner
+            .sleepers
+            .iter()
+            .position(|kick| Arc::ptr_eq(kick, &self.kick));
         if let Some(at) = place {
             inner.sleepers.swap_remove(at);
         }

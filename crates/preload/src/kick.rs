@@ -1,7 +1,7 @@
 //! Ending the sleep of a thread that is in the system's poll.
 
 use std::cell::RefCell;
-use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::os::fd::{IntoRawFd, RawFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Wake, Waker};
@@ -9,12 +9,13 @@ use std::task::{Wake, Waker};
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::io::Errno;
 
-use crate::process::Process;
+use crate::process::{self, Process};
+use crate::sys;
 
 /// A thread's eventfd, and whether it sleeps.
 pub(crate) struct Kick {
     process: &'static Process,
-    fd: OwnedFd,
+    fd: RawFd,
     sleeping: AtomicBool,
 }
 
@@ -32,7 +33,7 @@ impl Kick {
         let fd = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         let kick = Arc::new(Self {
             process,
-            fd: process.keep_high(fd),
+            fd: process.keep_high(fd).into_raw_fd(),
             sleeping: AtomicBool::new(false),
         });
         // A thread that is ending uses it once.
@@ -47,7 +48,7 @@ impl Kick {
 
     /// The descriptor to sleep on.
     pub(crate) fn fd(&self) -> RawFd {
-        self.fd.as_raw_fd()
+        self.fd
     }
 
     /// From here on wakes end a sleep. Look once more before sleeping.
@@ -60,7 +61,7 @@ impl Kick {
         if !self.sleeping.swap(false, Ordering::SeqCst) {
             // Somebody wrote, or is about to; what comes late ends another sleep for nothing.
             let mut count = [0; 8];
-            let _ = rustix::io::read(&self.fd, &mut count);
+            let _ = rustix::io::read(sys::borrow(self.fd), &mut count);
         }
     }
 }
@@ -70,7 +71,7 @@ impl Kick {
     pub(crate) fn wake_if_asleep(&self) -> bool {
         let asleep = self.sleeping.swap(false, Ordering::SeqCst);
         if asleep {
-            let _ = rustix::io::write(&self.fd, &1u64.to_ne_bytes());
+            let _ = rustix::io::write(sys::borrow(self.fd), &1u64.to_ne_bytes());
         }
         asleep
     }
@@ -88,6 +89,10 @@ impl Wake for Kick {
 
 impl Drop for Kick {
     fn drop(&mut self) {
-        self.process.release(self.fd.as_raw_fd());
+        // In a forked child the parent's are closed already.
+        if process::existing().is_some_and(|now| std::ptr::eq(now, self.process)) {
+            self.process.release(self.fd);
+            sys::close(self.fd);
+        }
     }
 }

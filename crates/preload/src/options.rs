@@ -36,21 +36,61 @@ const NUMBERS: &[(Name, Opt, u64)] = &[
     ((libc::IPPROTO_TCP, libc::TCP_NODELAY), Opt::NoDelay, 1),
     ((libc::IPPROTO_TCP, libc::TCP_CORK), Opt::Cork, 1),
     ((libc::IPPROTO_TCP, libc::TCP_QUICKACK), Opt::QuickAck, 1),
-    ((libc::IPPROTO_TCP, libc::TCP_KEEPIDLE), Opt::KeepaliveIdle, 1_000_000),
-    ((libc::IPPROTO_TCP, libc::TCP_KEEPINTVL), Opt::KeepaliveInterval, 1_000_000),
-    ((libc::IPPROTO_TCP, libc::TCP_KEEPCNT), Opt::KeepaliveProbes, 1),
-    ((libc::IPPROTO_TCP, libc::TCP_USER_TIMEOUT), Opt::UserTimeout, 1000),
-    ((libc::IPPROTO_TCP, libc::TCP_WINDOW_CLAMP), Opt::WindowClamp, 1),
-    ((libc::IPPROTO_TCP, libc::TCP_NOTSENT_LOWAT), Opt::NotsentLowat, 1),
+    (
+        (libc::IPPROTO_TCP, libc::TCP_KEEPIDLE),
+        Opt::KeepaliveIdle,
+        1_000_000,
+    ),
+    (
+        (libc::IPPROTO_TCP, libc::TCP_KEEPINTVL),
+        Opt::KeepaliveInterval,
+        1_000_000,
+    ),
+    (
+        (libc::IPPROTO_TCP, libc::TCP_KEEPCNT),
+        Opt::KeepaliveProbes,
+        1,
+    ),
+    (
+        (libc::IPPROTO_TCP, libc::TCP_USER_TIMEOUT),
+        Opt::UserTimeout,
+        1000,
+    ),
+    (
+        (libc::IPPROTO_TCP, libc::TCP_WINDOW_CLAMP),
+        Opt::WindowClamp,
+        1,
+    ),
+    (
+        (libc::IPPROTO_TCP, libc::TCP_NOTSENT_LOWAT),
+        Opt::NotsentLowat,
+        1,
+    ),
     ((libc::IPPROTO_TCP, libc::TCP_MAXSEG), Opt::MaxSegment, 1),
     ((libc::IPPROTO_TCP, libc::TCP_SYNCNT), Opt::SynRetries, 1),
-    ((libc::IPPROTO_TCP, libc::TCP_DEFER_ACCEPT), Opt::DeferAccept, 1_000_000),
+    (
+        (libc::IPPROTO_TCP, libc::TCP_DEFER_ACCEPT),
+        Opt::DeferAccept,
+        1_000_000,
+    ),
     ((libc::IPPROTO_TCP, libc::TCP_FASTOPEN), Opt::FastOpen, 1),
-    ((libc::IPPROTO_TCP, libc::TCP_LINGER2), Opt::FinWait2, 1_000_000),
+    (
+        (libc::IPPROTO_TCP, libc::TCP_LINGER2),
+        Opt::FinWait2,
+        1_000_000,
+    ),
     ((libc::IPPROTO_IP, libc::IP_TOS), Opt::TrafficClass, 1),
     ((libc::IPPROTO_IP, libc::IP_TTL), Opt::HopLimit, 1),
-    ((libc::IPPROTO_IPV6, libc::IPV6_TCLASS), Opt::TrafficClass, 1),
-    ((libc::IPPROTO_IPV6, libc::IPV6_UNICAST_HOPS), Opt::HopLimit, 1),
+    (
+        (libc::IPPROTO_IPV6, libc::IPV6_TCLASS),
+        Opt::TrafficClass,
+        1,
+    ),
+    (
+        (libc::IPPROTO_IPV6, libc::IPV6_UNICAST_HOPS),
+        Opt::HopLimit,
+        1,
+    ),
     (V6_ONLY, Opt::V6Only, 1),
 ];
 
@@ -87,14 +127,23 @@ fn number(value: &[u8]) -> Option<i64> {
     match value.len() {
         0 => None,
         1..4 => Some(value[0].into()),
-        _ => value[..4].try_into().ok().map(|v| i32::from_ne_bytes(v).into()),
+        _ => value[..4]
+            .try_into()
+            .ok()
+            .map(|v| i32::from_ne_bytes(v).into()),
     }
 }
 
 /// A `struct timeval`.
 fn time(value: &[u8]) -> Result<Duration, Errno> {
-    let seconds: [u8; 8] = value.get(..8).and_then(|v| v.try_into().ok()).ok_or(Errno::INVAL)?;
-    let micros: [u8; 8] = value.get(8..16).and_then(|v| v.try_into().ok()).ok_or(Errno::INVAL)?;
+    let seconds: [u8; 8] = value
+        .get(..8)
+        .and_then(|v| v.try_into().ok())
+        .ok_or(Errno::INVAL)?;
+    let micros: [u8; 8] = value
+        .get(8..16)
+        .and_then(|v| v.try_into().ok())
+        .ok_or(Errno::INVAL)?;
     let (seconds, micros) = (i64::from_ne_bytes(seconds), i64::from_ne_bytes(micros));
     if !(0..1_000_000).contains(&micros) {
         return Err(Errno::DOM);
@@ -128,7 +177,11 @@ fn translate(name: Name, value: &[u8]) -> Option<(Opt, u64)> {
 impl Settings {
     /// Remembers a value.
     pub(crate) fn remember(&mut self, level: c_int, name: c_int, value: &[u8]) {
-        match self.set.iter_mut().find(|(l, n, _)| (*l, *n) == (level, name)) {
+        match self
+            .set
+            .iter_mut()
+            .find(|(l, n, _)| (*l, *n) == (level, name))
+        {
             Some((.., old)) => value.clone_into(old),
             None => self.set.push((level, name, value.to_vec())),
         }
@@ -146,9 +199,10 @@ impl Settings {
 
     /// The engine's options for a socket that begins at, or goes to, this address.
     pub(crate) fn before(&self, v6: bool, address: SocketAddr) -> Vec<(Opt, u64)> {
-        let set = self.set.iter().filter_map(|(level, name, value)| {
-            translate((*level, *name), value)
-        });
+        let set = self
+            .set
+            .iter()
+            .filter_map(|(level, name, value)| translate((*level, *name), value));
         // Buffers stay tuned: programs set them for systems that did not. Only an IPv6 address can be for IPv6 only.
         let plain = v6 && address.ip().to_canonical().is_ipv6();
         set.filter(|(option, value)| match option {
@@ -157,6 +211,12 @@ impl Settings {
             _ => true,
         })
         .collect()
+    }
+
+    /// Whether the port may be shared (SO_REUSEPORT).
+    pub(crate) fn shares_port(&self) -> bool {
+        let value = self.remembered((libc::SOL_SOCKET, libc::SO_REUSEPORT));
+        value.and_then(number).is_some_and(|on| on != 0)
     }
 
     /// What an accepted connection has of its listener's.
@@ -187,7 +247,11 @@ impl Socket {
             }
         } else if !TAKEN.contains(&which) {
             let known = NUMBERS.iter().any(|(known, ..)| *known == which) || which == LINGER;
-            return Err(if known { Errno::INVAL } else { Errno::NOPROTOOPT });
+            return Err(if known {
+                Errno::INVAL
+            } else {
+                Errno::NOPROTOOPT
+            });
         }
         self.settings(|settings| settings.remember(level, name, value));
         Ok(())
@@ -206,7 +270,11 @@ impl Socket {
                 });
             }
             (libc::SOL_SOCKET, libc::SO_DOMAIN) => {
-                return int(if self.v6 { libc::AF_INET6 } else { libc::AF_INET });
+                return int(if self.v6 {
+                    libc::AF_INET6
+                } else {
+                    libc::AF_INET
+                });
             }
             (libc::SOL_SOCKET, libc::SO_PROTOCOL) => {
                 return int(match self.kind {
@@ -217,7 +285,7 @@ impl Socket {
             (libc::SOL_SOCKET, libc::SO_ACCEPTCONN) => {
                 let listens = match self.route() {
                     Route::Engine(raw) | Route::Both(raw) => raw.is_listening(),
-                    Route::Kernel => false,
+                    Route::Kernel | Route::Nowhere => false,
                 };
                 return int(listens.into());
             }
@@ -249,7 +317,7 @@ impl Socket {
                 let value = told(raw.option(*option))?;
                 int(i32::try_from(value / unit).unwrap_or(i32::MAX))
             }
-            Route::Kernel => int(0),
+            Route::Kernel | Route::Nowhere => int(0),
         }
     }
 

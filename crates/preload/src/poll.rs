@@ -43,6 +43,8 @@ const ALWAYS: c_short = libc::POLLERR | libc::POLLHUP;
 enum Source {
     Socket(RawSocket),
     Set(Arc<Epoll>),
+    /// Inherited over a fork, and of no use here.
+    Nowhere,
 }
 
 /// It, and the number under which the thread's kick watches it.
@@ -57,6 +59,7 @@ impl Watched {
         let number = match &source {
             Source::Socket(raw) => raw.watch(kick.waker()),
             Source::Set(set) => set.watch(kick.waker()),
+            Source::Nowhere => 0,
         };
         Self { at, source, number }
     }
@@ -66,6 +69,7 @@ impl Watched {
             Source::Socket(raw) => bits(raw.ready()),
             Source::Set(set) if set.is_ready() => libc::POLLIN | libc::POLLRDNORM,
             Source::Set(_) => 0,
+            Source::Nowhere => libc::POLLERR | libc::POLLHUP,
         }
     }
 }
@@ -75,6 +79,7 @@ impl Drop for Watched {
         match &self.source {
             Source::Socket(raw) => raw.unwatch(self.number),
             Source::Set(set) => set.unwatch(self.number),
+            Source::Nowhere => {}
         }
     }
 }
@@ -141,6 +146,10 @@ fn sort(
         let source = match process.get(fd.fd) {
             Some(Thing::Socket(socket)) => match socket.route() {
                 Route::Kernel => None,
+                Route::Nowhere => {
+                    of_system.fd = -1;
+                    Some(Source::Nowhere)
+                }
                 Route::Engine(raw) => {
                     of_system.fd = -1;
                     Some(Source::Socket(raw))
@@ -173,7 +182,11 @@ fn merge(fds: &mut [pollfd], system: &[pollfd], watched: &[Watched]) -> usize {
     let mut found = 0;
     for (at, (fd, of_system)) in fds.iter_mut().zip(system).enumerate() {
         let engines = engines.next_if_eq(&at).is_some();
-        let told = if of_system.fd < 0 { 0 } else { of_system.revents };
+        let told = if of_system.fd < 0 {
+            0
+        } else {
+            of_system.revents
+        };
         fd.revents = if engines { fd.revents | told } else { told };
         found += usize::from(fd.revents != 0);
     }

@@ -56,8 +56,7 @@ pub(crate) fn process() -> &'static Process {
         return process;
     }
     let made = Box::into_raw(Box::new(Process::new()));
-    let stored =
-        PROCESS.compare_exchange(null_mut(), made, Ordering::AcqRel, Ordering::Acquire);
+    let stored = PROCESS.compare_exchange(null_mut(), made, Ordering::AcqRel, Ordering::Acquire);
     match stored {
         Ok(_) => {
             crate::fork::install();
@@ -81,15 +80,16 @@ pub(crate) fn existing() -> Option<&'static Process> {
     unsafe { PROCESS.load(Ordering::Acquire).as_ref() }
 }
 
-/// In a forked child: begins anew, and gives the parent's.
-pub(crate) fn renew() -> Option<&'static Process> {
+/// In a forked child: begins anew, and gives the parent's and the new.
+pub(crate) fn renew() -> Option<(&'static Process, &'static Process)> {
     let old = existing()?;
     let new = Process::new();
     if let Some(config) = old.config.get() {
         let _ = new.config.set(config.clone());
     }
-    PROCESS.store(Box::into_raw(Box::new(new)), Ordering::Release);
-    Some(old)
+    let new: &'static Process = Box::leak(Box::new(new));
+    PROCESS.store(std::ptr::from_ref(new).cast_mut(), Ordering::Release);
+    Some((old, new))
 }
 
 impl Process {

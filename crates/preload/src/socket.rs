@@ -37,6 +37,8 @@ enum Role {
     Engine,
     /// Both listen, or both send and receive.
     Both,
+    /// A connection or UDP socket of the parent's: this process has its number only.
+    Parents,
 }
 
 /// Where a call on a socket goes.
@@ -44,6 +46,17 @@ pub(crate) enum Route {
     Kernel,
     Engine(RawSocket),
     Both(RawSocket),
+    /// Nowhere: what was inherited over a fork and cannot be used here.
+    Nowhere,
+}
+
+/// A listener of the engine's, as it can be opened once more: in a forked child.
+#[derive(Clone, Copy)]
+struct Listening {
+    local: SocketAddr,
+    backlog: u32,
+    /// Who knows it may listen, too.
+    key: u64,
 }
 
 struct State {
@@ -54,6 +67,7 @@ struct State {
     /// Bound to a wildcard address, at the system.
     wildcard: bool,
     settings: Settings,
+    listening: Option<Listening>,
     /// Whether the end of a connect was told.
     connected: bool,
     /// Numbers that stand for it.
@@ -83,6 +97,7 @@ impl Socket {
                 bound: None,
                 wildcard: false,
                 settings: Settings::default(),
+                listening: None,
                 numbers: Vec::new(),
                 items: Vec::new(),
             }),
@@ -97,22 +112,107 @@ impl Socket {
     /// Where calls go.
     pub(crate) fn route(&self) -> Route {
         let state = lock(&self.state);
-        match (state.role, &state.raw) {
-            (Role::Engine, Some(raw)) => Route::Engine(raw.clone()),
-            (Role::Both, Some(raw)) => Route::Both(raw.clone()),
+        match (state.role, &state.raw, state.listening) {
+            (Role::Engine, Some(raw), _) => Route::Engine(raw.clone()),
+            (Role::Both, Some(raw), _) => Route::Both(raw.clone()),
+            (Role::Engine | Role::Both, None, Some(listening)) => {
+                drop(state);
+                self.listen_again(listening)
+            }
+            (Role::Parents, ..) | (Role::Engine, None, None) => Route::Nowhere,
             _ => Route::Kernel,
         }
+    }
+
+    /// In a child, a listener is opened once more when it is first used.
+    fn listen_again(&self, listening: Listening) -> Route {
+        let opened = process().link().ok_or(Errno::NETDOWN).and_then(|link| {
+            let Listening {
+                local,
+                backlog,
+                key,
+            } = listening;
+            let options = lock(&self.state).settings.before(self.v6, local);
+            told(RawSocket::listen(
+                &link.sockets,
+                local,
+                &options,
+                backlog,
+                key,
+            ))
+        });
+        let mut state = lock(&self.state);
+        match opened {
+            Ok(raw) => {
+                log::debug(format_args!("listens again at {}", listening.local));
+                state.raw = Some(raw.clone());
+                let both = state.role == Role::Both;
+                drop(state);
+                self.attach_items();
+                if both {
+                    Route::Both(raw)
+                } else {
+                    Route::Engine(raw)
+                }
+            }
+            Err(error) => {
+                log::error(format_args!(
+                    "{}: the listener that was inherited cannot be used: {error}",
+                    listening.local
+                ));
+                state.listening = None;
+                match state.role {
+                    // The system's half goes on.
+                    Role::Both => state.role = Role::Undecided,
+                    _ => state.role = Role::Parents,
+                }
+                drop(state);
+                if self.has_kernel() {
+                    Route::Kernel
+                } else {
+                    Route::Nowhere
+                }
+            }
+        }
+    }
+
+    /// What a forked child has of it, with its numbers.
+    pub(crate) fn inherited(&self) -> (Self, Vec<RawFd>) {
+        let state = lock(&self.state);
+        let role = match (state.role, state.listening) {
+            (Role::Engine, None) => Role::Parents,
+            // The system's half is a socket as any other.
+            (Role::Both, None) => Role::Undecided,
+            (role, _) => role,
+        };
+        let child = Self {
+            v6: self.v6,
+            kind: self.kind,
+            nonblocking: AtomicBool::new(self.is_nonblocking()),
+            state: Mutex::new(State {
+                role,
+                raw: None,
+                bound: state.bound,
+                wildcard: state.wildcard,
+                settings: state.settings.clone(),
+                listening: state.listening,
+                connected: false,
+                numbers: state.numbers.clone(),
+                items: Vec::new(),
+            }),
+        };
+        (child, state.numbers.clone())
     }
 
     /// Whether it is the engine's alone, be it only bound there.
     pub(crate) fn is_engines(&self) -> bool {
         let state = lock(&self.state);
-        state.role == Role::Engine || state.bound.is_some()
+        matches!(state.role, Role::Engine | Role::Parents) || state.bound.is_some()
     }
 
     /// Whether there is a socket of the system's behind the number, that counts.
     pub(crate) fn has_kernel(&self) -> bool {
-        lock(&self.state).role != Role::Engine
+        !matches!(lock(&self.state).role, Role::Engine | Role::Parents)
     }
 
     pub(crate) fn is_nonblocking(&self) -> bool {
@@ -189,9 +289,9 @@ impl Socket {
     fn open_bound(&self, local: SocketAddr, backlog: u32) -> Result<(), Errno> {
         let process = process();
         let link = process.link().ok_or(Errno::NETDOWN)?;
-        let options = lock(&self.state).settings.before(self.v6, local);
+        let (options, key) = self.opening(local);
         let raw = match self.kind {
-            Kind::Stream => RawSocket::listen(&link.sockets, local, &options, backlog),
+            Kind::Stream => RawSocket::listen(&link.sockets, local, &options, backlog, key),
             Kind::Datagram => RawSocket::datagram(&link.sockets, local, &options),
         };
         let raw = match raw {
@@ -202,8 +302,26 @@ impl Socket {
             }
         };
         let bound = told(raw.local_address())?;
-        lock(&self.state).bound = Some(bound);
+        {
+            let mut state = lock(&self.state);
+            state.bound = Some(bound);
+            state.listening = (self.kind == Kind::Stream).then_some(Listening {
+                local: bound,
+                backlog,
+                key,
+            });
+        }
         self.become_engines(process, raw)
+    }
+
+    /// Options for a socket that begins there, and a listener's key: one for all that share the port by SO_REUSEPORT, else one of its own.
+    fn opening(&self, local: SocketAddr) -> (Vec<(Opt, u64)>, u64) {
+        let state = lock(&self.state);
+        let key = match state.settings.shares_port() {
+            true => REUSE_PORT,
+            false => sys::random().max(REUSE_PORT + 1),
+        };
+        (state.settings.before(self.v6, local), key)
     }
 
     /// From here on its numbers stand for the engine's socket.
@@ -222,7 +340,11 @@ impl Socket {
 
     /// Listens. `Ok(true)`: nothing is left to do for the system.
     pub(crate) fn listen(&self, fd: RawFd, backlog: i32) -> Result<bool, Errno> {
-        let backlog = if backlog < 0 { 4096 } else { (backlog as u32).clamp(1, 4096) };
+        let backlog = if backlog < 0 {
+            4096
+        } else {
+            (backlog as u32).clamp(1, 4096)
+        };
         let (role, bound, wildcard) = {
             let state = lock(&self.state);
             (state.role, state.bound, state.wildcard)
@@ -231,8 +353,9 @@ impl Socket {
             return Err(Errno::OPNOTSUPP);
         }
         match (role, bound) {
-            // Listening already; the backlog stays.
+            // Listening already; the backlog stays. Or it was only to hold its port: then it listens from here on.
             (Role::Engine | Role::Both, _) => return Ok(true),
+            (Role::Parents, _) => return Err(Errno::INVAL),
             (Role::Undecided, Some(local)) => {
                 self.open_bound(local, backlog)?;
                 return Ok(true);
@@ -252,13 +375,24 @@ impl Socket {
         let process = process();
         let link = process.link().ok_or(Errno::NETDOWN)?;
         let local = kernel_name(fd)?;
-        let options = lock(&self.state).settings.before(self.v6, local);
-        let raw = told(RawSocket::listen(&link.sockets, local, &options, backlog))?;
+        let (options, key) = self.opening(local);
+        let raw = told(RawSocket::listen(
+            &link.sockets,
+            local,
+            &options,
+            backlog,
+            key,
+        ))?;
         // Either may have nothing when the other has: the system's must never wait.
         sys::set_nonblocking(fd, true)?;
         let mut state = lock(&self.state);
         state.role = Role::Both;
         state.raw = Some(raw);
+        state.listening = Some(Listening {
+            local,
+            backlog,
+            key,
+        });
         drop(state);
         self.attach_items();
         Ok(())
@@ -270,6 +404,9 @@ impl Socket {
             let state = lock(&self.state);
             (state.role, state.raw.clone())
         };
+        if role == Role::Parents {
+            return Err(Errno::ISCONN);
+        }
         if self.kind == Kind::Datagram {
             return self.connect_datagram(peer);
         }
@@ -292,9 +429,17 @@ impl Socket {
         let bound = bound.filter(|local| !local.ip().is_unspecified() || local.port() != 0);
         let options = lock(&self.state).settings.before(self.v6, peer);
         // A listener that only held the port gives it up.
-        lock(&self.state).raw = None;
+        {
+            let mut state = lock(&self.state);
+            (state.raw, state.listening) = (None, None);
+        }
         drop(raw);
-        let raw = told(RawSocket::connect(&link.sockets, bound, &options, canonical(peer)))?;
+        let raw = told(RawSocket::connect(
+            &link.sockets,
+            bound,
+            &options,
+            canonical(peer),
+        ))?;
         lock(&self.state).connected = false;
         self.become_engines(process, raw.clone())?;
         self.finish_connect(&raw).map(|()| true)
@@ -415,7 +560,7 @@ impl Socket {
         let (raw, both) = match self.route() {
             Route::Engine(raw) => (raw, false),
             Route::Both(raw) => (raw, true),
-            Route::Kernel => return Err(Errno::INVAL),
+            Route::Kernel | Route::Nowhere => return Err(Errno::INVAL),
         };
         if !raw.is_listening() {
             return Err(Errno::INVAL);
@@ -484,7 +629,13 @@ impl Socket {
             let _ = sys::set_nonblocking(fd, true);
         }
         let settings = lock(&self.state).settings.of_child();
-        let socket = Self::with(self.v6, Kind::Stream, nonblocking, Role::Engine, Some(child));
+        let socket = Self::with(
+            self.v6,
+            Kind::Stream,
+            nonblocking,
+            Role::Engine,
+            Some(child),
+        );
         lock(&socket.state).settings = settings;
         if !install(process, fd, socket) {
             sys::close(fd);
@@ -543,7 +694,7 @@ impl Socket {
                 let error = raw.take_error();
                 error.map_or(0, |error| errno(&error).raw_os_error())
             }
-            Route::Kernel => 0,
+            Route::Kernel | Route::Nowhere => 0,
         }
     }
 
@@ -554,6 +705,9 @@ impl Socket {
         }
     }
 }
+
+/// The key of listeners that share their port with whoever of the same user asks for it (SO_REUSEPORT).
+const REUSE_PORT: u64 = 1;
 
 /// Puts a socket into the table.
 pub(crate) fn install(process: &Process, fd: RawFd, socket: Socket) -> bool {
@@ -611,7 +765,11 @@ impl Socket {
 
     /// Its entries in epoll sets.
     pub(crate) fn items(&self) -> Vec<Arc<Item>> {
-        lock(&self.state).items.iter().filter_map(Weak::upgrade).collect()
+        lock(&self.state)
+            .items
+            .iter()
+            .filter_map(Weak::upgrade)
+            .collect()
     }
 
     /// Whether the engine has a say in its accepts.

@@ -150,9 +150,21 @@ pub(crate) fn epoll_ctl(
 pub(crate) fn raise_sigpipe() {
     // SAFETY: no memory is passed.
     unsafe {
-        let (pid, thread) = (libc::syscall(libc::SYS_getpid), libc::syscall(libc::SYS_gettid));
+        let (pid, thread) = (
+            libc::syscall(libc::SYS_getpid),
+            libc::syscall(libc::SYS_gettid),
+        );
         libc::syscall(libc::SYS_tgkill, pid, thread, libc::SIGPIPE);
     }
+}
+
+/// A number that nobody guesses.
+pub(crate) fn random() -> u64 {
+    let mut bytes = [0u8; 8];
+    // It does not fail for so few bytes; if it did, nobody else would know the number either.
+    // SAFETY: the bytes live over the call.
+    unsafe { libc::syscall(libc::SYS_getrandom, bytes.as_mut_ptr(), bytes.len(), 0) };
+    u64::from_ne_bytes(bytes)
 }
 
 /// Runs something with all signals blocked, so that a thread begun in it never runs the program's handlers.
@@ -282,7 +294,8 @@ pub(crate) unsafe fn slices_mut<'a>(list: *const iovec, count: usize) -> Vec<IoS
     // SAFETY: the caller's promise. The list itself may be read-only memory: it is copied.
     let list = unsafe { std::slice::from_raw_parts(list, count) };
     // SAFETY: the caller's promise.
-    let piece = |piece: &iovec| IoSliceMut::new(unsafe { bytes_mut(piece.iov_base, piece.iov_len) });
+    let piece =
+        |piece: &iovec| IoSliceMut::new(unsafe { bytes_mut(piece.iov_base, piece.iov_len) });
     list.iter().map(piece).collect()
 }
 

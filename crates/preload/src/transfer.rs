@@ -10,7 +10,7 @@ use sidecore_client::RawSocket;
 
 use crate::errors::errno;
 use crate::socket::{Kind, Route, Socket, canonical};
-use crate::{poll, process, sys};
+use crate::{log, poll, process, sys};
 
 /// What a receive gave.
 pub(crate) struct Received {
@@ -61,10 +61,15 @@ impl Socket {
     ) -> Result<Outcome, Errno> {
         if flags & (libc::MSG_OOB | libc::MSG_ERRQUEUE) != 0 {
             // There is no urgent data apart from the stream, and no error queue.
-            return Err(if flags & libc::MSG_OOB != 0 { Errno::INVAL } else { Errno::AGAIN });
+            return Err(if flags & libc::MSG_OOB != 0 {
+                Errno::INVAL
+            } else {
+                Errno::AGAIN
+            });
         }
         match (self.kind, self.route()) {
             (_, Route::Kernel) => Ok(Outcome::Kernel),
+            (_, Route::Nowhere) => Err(nowhere()),
             (Kind::Stream, Route::Engine(raw)) => self.receive_stream(&raw, buffers, flags),
             (Kind::Stream, Route::Both(_)) => Err(Errno::NOTCONN),
             (Kind::Datagram, Route::Engine(raw)) => {
@@ -74,7 +79,9 @@ impl Socket {
                 let received = wait(&raw, deadline, now, one);
                 received.map(Outcome::Engine).map_err(|e| errno(&e))
             }
-            (Kind::Datagram, Route::Both(raw)) => self.receive_of_both(fd, &raw, buffers, flags, kernel),
+            (Kind::Datagram, Route::Both(raw)) => {
+                self.receive_of_both(fd, &raw, buffers, flags, kernel)
+            }
         }
     }
 
@@ -130,9 +137,7 @@ impl Socket {
             raw.turn();
             match receive_datagram(raw, buffers, peek) {
                 Ok(received) => Ok(Outcome::Engine(received)),
-                Err(error) if error.kind() == ErrorKind::WouldBlock => {
-                    kernel().map(Outcome::Done)
-                }
+                Err(error) if error.kind() == ErrorKind::WouldBlock => kernel().map(Outcome::Done),
                 Err(error) => Err(errno(&error)),
             }
         };
@@ -165,7 +170,7 @@ impl Socket {
     fn send_stream(&self, data: &[IoSlice<'_>], flags: i32) -> Result<Outcome, Errno> {
         let Route::Engine(raw) = self.route() else {
             return match self.is_engines() {
-                true => Err(Errno::NOTCONN),
+                true => Err(nowhere()),
                 false => Ok(Outcome::Kernel),
             };
         };
@@ -199,6 +204,7 @@ impl Socket {
     ) -> Result<Outcome, Errno> {
         let raw = match (self.route(), to) {
             (Route::Engine(raw), _) => raw,
+            (Route::Nowhere, _) => return Err(nowhere()),
             (_, None) => return Ok(Outcome::Kernel),
             (Route::Both(_) | Route::Kernel, Some(to)) => {
                 let addresses = process::process().addresses();
@@ -213,7 +219,10 @@ impl Socket {
             [] => &[],
             [one] => one,
             many => {
-                whole = many.iter().flat_map(|piece| piece.iter().copied()).collect();
+                whole = many
+                    .iter()
+                    .flat_map(|piece| piece.iter().copied())
+                    .collect();
                 &whole
             }
         };
@@ -228,6 +237,14 @@ impl Socket {
             sent => sent.map(Outcome::Done).map_err(|e| errno(&e)),
         }
     }
+}
+
+/// A socket that was inherited over a fork and cannot be used here, or was never connected.
+fn nowhere() -> Errno {
+    log::info(
+        "a connection that was inherited over a fork cannot be used in the child, or a socket is not connected",
+    );
+    Errno::NOTCONN
 }
 
 /// How a transfer ended.

@@ -44,7 +44,6 @@ impl Queue {
     pub(crate) fn prepare(&mut self) -> io::Result<RawFd> {
         self.events.fd().map(|fd| fd.as_raw_fd())
     }
-
 }
 
 /// The sockets of a group.

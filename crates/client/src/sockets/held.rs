@@ -37,7 +37,10 @@ impl std::fmt::Debug for Holder {
 }
 
 /// Repeats a post until the lane has room.
-pub(super) async fn post<T>(group: &Group, mut post: impl FnMut() -> Result<T, PostError>) -> io::Result<T> {
+pub(super) async fn post<T>(
+    group: &Group,
+    mut post: impl FnMut() -> Result<T, PostError>,
+) -> io::Result<T> {
     poll_fn(|cx| match post() {
         Err(PostError::LaneFull) if group.is_dead() => Poll::Ready(Err(Disconnected.into())),
         Err(PostError::LaneFull) => {
@@ -120,15 +123,20 @@ impl Held {
         options: &[(Opt, u64)],
     ) -> io::Result<Self> {
         let backlog = sockets.group.config.backlog;
-        Self::listen_with(sockets, local, options, backlog).await
+        let held = Self::listen_with(sockets, local, options, backlog, 0).await?;
+        // What is not posted now is posted by the first accept.
+        let _ = held.socket().post_accepts(held.group());
+        Ok(held)
     }
 
-    /// The same, with room for so many connections that wait for an accept.
+    /// The same, with room for so many connections that wait for an accept, and a key by which others may share it (0: nobody). No accept is
+    /// posted.
     pub(crate) async fn listen_with(
         sockets: &Sockets,
         local: SocketAddr,
         options: &[(Opt, u64)],
         backlog: u32,
+        key: u64,
     ) -> io::Result<Self> {
         let held = Self::create(sockets, Kind::Listener).await?;
         for (option, value) in options {
@@ -140,6 +148,7 @@ impl Held {
         let answer = held.ask(|cookie| {
             let mut command = Command::new(Operation::Listen, handle, cookie);
             command.body[0] = u64::from(backlog);
+            command.body[1] = key;
             command
         });
         let answer = answer.await?;
@@ -149,8 +158,6 @@ impl Held {
             state.accepts_due = config.accepts;
             state.phase = Phase::Open;
         }
-        // What is not posted now is posted by the first accept.
-        let _ = held.socket().post_accepts(held.group());
         Ok(held)
     }
 

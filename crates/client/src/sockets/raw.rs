@@ -78,14 +78,17 @@ impl RawSocket {
         })
     }
 
-    /// Listens, with room for `backlog` connections that wait for an accept. Blocks for the engine's answer.
+    /// Listens, with room for `backlog` connections that wait for an accept. `key`: 0, or what others of the same user, in other processes, say to
+    /// share this address; connections go to those who show that they accept (by [`Self::accept`], [`Self::ready`] or [`Self::watch`]), in
+    /// turn. Blocks for the engine's answer.
     pub fn listen(
         sockets: &Sockets,
         local: SocketAddr,
         options: &[(Opt, u64)],
         backlog: u32,
+        key: u64,
     ) -> io::Result<Self> {
-        let listening = Held::listen_with(sockets, local, options, backlog);
+        let listening = Held::listen_with(sockets, local, options, backlog, key);
         super::held::run(&sockets.group, listening).map(Self)
     }
 
@@ -139,6 +142,7 @@ impl RawSocket {
 
     /// What it is ready for now, as far as the events that were taken from the queue tell.
     pub fn ready(&self) -> Ready {
+        self.show_interest();
         self.0.socket().ready(self.0.group())
     }
 
@@ -152,8 +156,17 @@ impl RawSocket {
     /// for [`Self::unwatch`].
     pub fn watch(&self, waker: Waker) -> u64 {
         let number = WATCHERS.fetch_add(1, Ordering::Relaxed);
+        self.show_interest();
         self.0.socket().watch(number, waker);
         number
+    }
+
+    /// A listener's connections may come here.
+    fn show_interest(&self) {
+        if self.is_listening() {
+            // What is not posted now is posted by the next call.
+            let _ = self.0.socket().post_accepts(self.0.group());
+        }
     }
 
     /// Ends a [`Self::watch`].
@@ -308,7 +321,10 @@ impl RawSocket {
         peek: bool,
     ) -> io::Result<(usize, usize, SocketAddr)> {
         let (group, socket) = (self.0.group(), self.0.socket());
-        let whole = lock(&socket.state).received.front().map(|p| p.event.len() as usize);
+        let whole = lock(&socket.state)
+            .received
+            .front()
+            .map(|p| p.event.len() as usize);
         let mut cx = Context::from_waker(Waker::noop());
         match socket.poll_receive_datagram(group, &mut cx, out, !peek) {
             Poll::Ready(Ok((n, from))) => Ok((n, whole.unwrap_or(n).max(n), from)),

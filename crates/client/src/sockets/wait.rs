@@ -14,8 +14,8 @@
 
 use std::collections::VecDeque;
 use std::future::Future;
-use std::pin::pin;
 use std::io;
+use std::pin::pin;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Wake, Waker};

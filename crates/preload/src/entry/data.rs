@@ -71,8 +71,7 @@ pub unsafe extern "C" fn read(fd: c_int, buffer: *mut c_void, len: size_t) -> ss
         // SAFETY: the program's promise.
         let mut list = [IoSliceMut::new(unsafe { sys::bytes_mut(buffer, len) })];
         // SAFETY: the program's promise.
-        let system =
-            || outcome(unsafe { real::recv(fd, buffer, len, libc::MSG_DONTWAIT) });
+        let system = || outcome(unsafe { real::recv(fd, buffer, len, libc::MSG_DONTWAIT) });
         if let Some(done) = receive(&socket, fd, &mut list, 0, system) {
             return done as ssize_t;
         }
@@ -379,7 +378,11 @@ fn send_file(socket: &Socket, from: c_int, begin: u64, count: usize) -> (usize, 
     let mut sent = 0;
     while sent < count {
         let room = (count - sent).min(piece.len());
-        let read = rustix::io::pread(sys::borrow(from.max(0)), &mut piece[..room], begin + sent as u64);
+        let read = rustix::io::pread(
+            sys::borrow(from.max(0)),
+            &mut piece[..room],
+            begin + sent as u64,
+        );
         let n = match read {
             Ok(0) => break,
             Ok(n) => n,

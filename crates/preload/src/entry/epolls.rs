@@ -154,7 +154,10 @@ pub unsafe extern "C" fn epoll_pwait2(
     // Milliseconds, rounded up: a wait may be a little long, and never too short.
     let milliseconds = time.map_or(-1, |time| {
         let nanos = time.tv_nsec.clamp(0, 999_999_999);
-        let all = time.tv_sec.saturating_mul(1000).saturating_add((nanos + 999_999) / 1_000_000);
+        let all = time
+            .tv_sec
+            .saturating_mul(1000)
+            .saturating_add((nanos + 999_999) / 1_000_000);
         c_int::try_from(all.max(0)).unwrap_or(c_int::MAX)
     });
     // SAFETY: as libc's.

@@ -159,5 +159,9 @@ pub unsafe extern "C" fn recvmmsg(
             break;
         }
     }
-    if received == 0 && count > 0 { -1 } else { received }
+    if received == 0 && count > 0 {
+        -1
+    } else {
+        received
+    }
 }

@@ -273,9 +273,9 @@ pub unsafe extern "C" fn ioctl(fd: c_int, request: c_ulong, argument: c_ulong) -
             // SAFETY: the program's promise: room for a number.
             unsafe { number.write_unaligned(bytes) };
             Ok(0)
-        }) as c_int,
+        })
+            as c_int,
         // SAFETY: as libc's.
         _ => unsafe { real::ioctl(fd, request, argument) },
     }
 }
-

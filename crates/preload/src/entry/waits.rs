@@ -211,7 +211,10 @@ pub unsafe extern "C" fn select(
     // SAFETY: the program's promise.
     let (mut sets, time) = unsafe {
         let sets = Sets::new(count, [read, write, except]);
-        (sets, timeout.as_ref().map(|t| time(t.tv_sec, t.tv_usec * 1000)))
+        (
+            sets,
+            timeout.as_ref().map(|t| time(t.tv_sec, t.tv_usec * 1000)),
+        )
     };
     if !within(false, || polling::concerns(&sets.list)) {
         // SAFETY: as libc's.

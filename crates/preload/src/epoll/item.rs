@@ -84,15 +84,11 @@ pub(crate) struct Item {
 /// What is told though nobody asked.
 const ALWAYS: u32 = (libc::EPOLLERR | libc::EPOLLHUP) as u32;
 /// Bits of `events` that say how, not what.
-const HOW: u32 = (libc::EPOLLET | libc::EPOLLONESHOT | libc::EPOLLEXCLUSIVE | libc::EPOLLWAKEUP) as u32;
+const HOW: u32 =
+    (libc::EPOLLET | libc::EPOLLONESHOT | libc::EPOLLEXCLUSIVE | libc::EPOLLWAKEUP) as u32;
 
 impl Item {
-    pub(super) fn new(
-        key: Key,
-        set: &Arc<Epoll>,
-        events: u32,
-        data: u64,
-    ) -> Arc<Self> {
+    pub(super) fn new(key: Key, set: &Arc<Epoll>, events: u32, data: u64) -> Arc<Self> {
         Arc::new(Self {
             key,
             set: Arc::downgrade(set),
