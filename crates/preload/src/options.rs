@@ -261,34 +261,12 @@ impl Socket {
     pub(crate) fn value(&self, level: c_int, name: c_int) -> Result<Vec<u8>, Errno> {
         let which = (level, name);
         let int = |value: i32| Ok(value.to_ne_bytes().to_vec());
+        if level == libc::SOL_SOCKET
+            && let Some(fact) = self.fact(name)
+        {
+            return int(fact);
+        }
         match which {
-            (libc::SOL_SOCKET, libc::SO_ERROR) => return int(self.take_error()),
-            (libc::SOL_SOCKET, libc::SO_TYPE) => {
-                return int(match self.kind {
-                    Kind::Stream => libc::SOCK_STREAM,
-                    Kind::Datagram => libc::SOCK_DGRAM,
-                });
-            }
-            (libc::SOL_SOCKET, libc::SO_DOMAIN) => {
-                return int(if self.v6 {
-                    libc::AF_INET6
-                } else {
-                    libc::AF_INET
-                });
-            }
-            (libc::SOL_SOCKET, libc::SO_PROTOCOL) => {
-                return int(match self.kind {
-                    Kind::Stream => libc::IPPROTO_TCP,
-                    Kind::Datagram => libc::IPPROTO_UDP,
-                });
-            }
-            (libc::SOL_SOCKET, libc::SO_ACCEPTCONN) => {
-                let listens = match self.route() {
-                    Route::Engine(raw) | Route::Both(raw) => raw.is_listening(),
-                    Route::Kernel | Route::Nowhere => false,
-                };
-                return int(listens.into());
-            }
             READ_TIMEOUT => return Ok(time_bytes(self.settings(|s| s.read_timeout))),
             WRITE_TIMEOUT => return Ok(time_bytes(self.settings(|s| s.write_timeout))),
             TCP_INFO => return self.info(),
@@ -319,6 +297,25 @@ impl Socket {
             }
             Route::Kernel | Route::Nowhere => int(0),
         }
+    }
+
+    /// What a socket is, and how it goes: options of SOL_SOCKET that cannot be set.
+    fn fact(&self, name: c_int) -> Option<i32> {
+        let stream = self.kind == Kind::Stream;
+        Some(match name {
+            libc::SO_ERROR => self.take_error(),
+            libc::SO_TYPE if stream => libc::SOCK_STREAM,
+            libc::SO_TYPE => libc::SOCK_DGRAM,
+            libc::SO_DOMAIN if self.v6 => libc::AF_INET6,
+            libc::SO_DOMAIN => libc::AF_INET,
+            libc::SO_PROTOCOL if stream => libc::IPPROTO_TCP,
+            libc::SO_PROTOCOL => libc::IPPROTO_UDP,
+            libc::SO_ACCEPTCONN => match self.route() {
+                Route::Engine(raw) | Route::Both(raw) => raw.is_listening().into(),
+                Route::Kernel | Route::Nowhere => 0,
+            },
+            _ => return None,
+        })
     }
 
     fn info(&self) -> Result<Vec<u8>, Errno> {

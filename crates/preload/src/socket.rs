@@ -4,8 +4,11 @@
 //! (*undecided*), and what is set on it is remembered. Then it stays that and is forgotten here; or the number gets a
 //! descriptor of the engine's instead; or, bound to a wildcard address, it stays and has a socket of the engine's *beside* it.
 
-use std::net::{IpAddr, Ipv6Addr, SocketAddr};
-use std::os::fd::{IntoRawFd, RawFd};
+mod connect;
+mod listen;
+
+use std::net::{IpAddr, SocketAddr};
+use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, Instant};
@@ -16,10 +19,10 @@ use sidecore_client::{Opt, RawSocket, Shut};
 use crate::config::Place;
 use crate::epoll::Item;
 use crate::errors::{errno, told};
+use crate::{log, sys};
 use crate::options::Settings;
 use crate::process::{Process, process};
 use crate::table::{Thing, lock};
-use crate::{log, poll, sys};
 
 /// What a socket carries.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -121,58 +124,6 @@ impl Socket {
             }
             (Role::Parents, ..) | (Role::Engine, None, None) => Route::Nowhere,
             _ => Route::Kernel,
-        }
-    }
-
-    /// In a child, a listener is opened once more when it is first used.
-    fn listen_again(&self, listening: Listening) -> Route {
-        let opened = process().link().ok_or(Errno::NETDOWN).and_then(|link| {
-            let Listening {
-                local,
-                backlog,
-                key,
-            } = listening;
-            let options = lock(&self.state).settings.before(self.v6, local);
-            told(RawSocket::listen(
-                &link.sockets,
-                local,
-                &options,
-                backlog,
-                key,
-            ))
-        });
-        let mut state = lock(&self.state);
-        match opened {
-            Ok(raw) => {
-                log::debug(format_args!("listens again at {}", listening.local));
-                state.raw = Some(raw.clone());
-                let both = state.role == Role::Both;
-                drop(state);
-                self.attach_items();
-                if both {
-                    Route::Both(raw)
-                } else {
-                    Route::Engine(raw)
-                }
-            }
-            Err(error) => {
-                log::error(format_args!(
-                    "{}: the listener that was inherited cannot be used: {error}",
-                    listening.local
-                ));
-                state.listening = None;
-                match state.role {
-                    // The system's half goes on.
-                    Role::Both => state.role = Role::Undecided,
-                    _ => state.role = Role::Parents,
-                }
-                drop(state);
-                if self.has_kernel() {
-                    Route::Kernel
-                } else {
-                    Route::Nowhere
-                }
-            }
         }
     }
 
@@ -285,47 +236,8 @@ impl Socket {
         }
     }
 
-    /// The engine's socket for an address to which this was bound.
-    fn open_bound(&self, local: SocketAddr, backlog: u32) -> Result<(), Errno> {
-        let process = process();
-        let link = process.link().ok_or(Errno::NETDOWN)?;
-        let (options, key) = self.opening(local);
-        let raw = match self.kind {
-            Kind::Stream => RawSocket::listen(&link.sockets, local, &options, backlog, key),
-            Kind::Datagram => RawSocket::datagram(&link.sockets, local, &options),
-        };
-        let raw = match raw {
-            Ok(raw) => raw,
-            Err(error) => {
-                lock(&self.state).bound = None;
-                return Err(errno(&error));
-            }
-        };
-        let bound = told(raw.local_address())?;
-        {
-            let mut state = lock(&self.state);
-            state.bound = Some(bound);
-            state.listening = (self.kind == Kind::Stream).then_some(Listening {
-                local: bound,
-                backlog,
-                key,
-            });
-        }
-        self.become_engines(process, raw)
-    }
-
-    /// Options for a socket that begins there, and a listener's key: one for all that share the port by SO_REUSEPORT, else one of its own.
-    fn opening(&self, local: SocketAddr) -> (Vec<(Opt, u64)>, u64) {
-        let state = lock(&self.state);
-        let key = match state.settings.shares_port() {
-            true => REUSE_PORT,
-            false => sys::random().max(REUSE_PORT + 1),
-        };
-        (state.settings.before(self.v6, local), key)
-    }
-
     /// From here on its numbers stand for the engine's socket.
-    fn become_engines(&self, process: &Process, raw: RawSocket) -> Result<(), Errno> {
+    pub(super) fn become_engines(&self, process: &Process, raw: RawSocket) -> Result<(), Errno> {
         let link = process.link().ok_or(Errno::NETDOWN)?;
         let mut state = lock(&self.state);
         if state.role != Role::Engine {
@@ -338,211 +250,6 @@ impl Socket {
         Ok(())
     }
 
-    /// Listens. `Ok(true)`: nothing is left to do for the system.
-    pub(crate) fn listen(&self, fd: RawFd, backlog: i32) -> Result<bool, Errno> {
-        let backlog = if backlog < 0 {
-            4096
-        } else {
-            (backlog as u32).clamp(1, 4096)
-        };
-        let (role, bound, wildcard) = {
-            let state = lock(&self.state);
-            (state.role, state.bound, state.wildcard)
-        };
-        if self.kind != Kind::Stream {
-            return Err(Errno::OPNOTSUPP);
-        }
-        match (role, bound) {
-            // Listening already; the backlog stays. Or it was only to hold its port: then it listens from here on.
-            (Role::Engine | Role::Both, _) => return Ok(true),
-            (Role::Parents, _) => return Err(Errno::INVAL),
-            (Role::Undecided, Some(local)) => {
-                self.open_bound(local, backlog)?;
-                return Ok(true);
-            }
-            (Role::Undecided, None) if !wildcard => return Ok(false),
-            (Role::Undecided, None) => {}
-        }
-        rustix::net::listen(sys::borrow(fd), backlog as i32)?;
-        if let Err(error) = self.listen_beside(fd, backlog) {
-            log::info(format_args!("the engine does not listen, too: {error}"));
-        }
-        Ok(true)
-    }
-
-    /// A listener of the engine's beside the system's, at the same port.
-    fn listen_beside(&self, fd: RawFd, backlog: u32) -> Result<(), Errno> {
-        let process = process();
-        let link = process.link().ok_or(Errno::NETDOWN)?;
-        let local = kernel_name(fd)?;
-        let (options, key) = self.opening(local);
-        let raw = told(RawSocket::listen(
-            &link.sockets,
-            local,
-            &options,
-            backlog,
-            key,
-        ))?;
-        // Either may have nothing when the other has: the system's must never wait.
-        sys::set_nonblocking(fd, true)?;
-        let mut state = lock(&self.state);
-        state.role = Role::Both;
-        state.raw = Some(raw);
-        state.listening = Some(Listening {
-            local,
-            backlog,
-            key,
-        });
-        drop(state);
-        self.attach_items();
-        Ok(())
-    }
-
-    /// Begins to connect, and ends it if it may wait. `Ok(false)`: it is the system's, from now on for good (streams).
-    pub(crate) fn connect(&self, peer: SocketAddr) -> Result<bool, Errno> {
-        let (role, raw) = {
-            let state = lock(&self.state);
-            (state.role, state.raw.clone())
-        };
-        if role == Role::Parents {
-            return Err(Errno::ISCONN);
-        }
-        if self.kind == Kind::Datagram {
-            return self.connect_datagram(peer);
-        }
-        if let (Role::Engine, Some(raw)) = (role, &raw)
-            && !raw.is_listening()
-        {
-            return self.connect_again(raw, peer).map(|()| true);
-        }
-        let process = process();
-        let bound = lock(&self.state).bound;
-        if bound.is_none() {
-            let takes = process.addresses().is_some_and(|a| a.takes(peer));
-            if !takes {
-                return Ok(false);
-            }
-        }
-        let Some(link) = process.link() else {
-            return Ok(false);
-        };
-        let bound = bound.filter(|local| !local.ip().is_unspecified() || local.port() != 0);
-        let options = lock(&self.state).settings.before(self.v6, peer);
-        // A listener that only held the port gives it up.
-        {
-            let mut state = lock(&self.state);
-            (state.raw, state.listening) = (None, None);
-        }
-        drop(raw);
-        let raw = told(RawSocket::connect(
-            &link.sockets,
-            bound,
-            &options,
-            canonical(peer),
-        ))?;
-        lock(&self.state).connected = false;
-        self.become_engines(process, raw.clone())?;
-        self.finish_connect(&raw).map(|()| true)
-    }
-
-    /// Waits for a connect, unless that may not be.
-    fn finish_connect(&self, raw: &RawSocket) -> Result<(), Errno> {
-        if self.is_nonblocking() {
-            return Err(Errno::INPROGRESS);
-        }
-        let deadline = self.deadline(true);
-        let done = raw.block(deadline, || raw.connected());
-        let done = done.map_err(|error| match error.kind() {
-            // RFC of old: the attempt goes on.
-            std::io::ErrorKind::TimedOut if deadline.is_some_and(|at| at <= Instant::now()) => {
-                Errno::INPROGRESS
-            }
-            _ => errno(&error),
-        });
-        if done.is_ok() {
-            lock(&self.state).connected = true;
-        }
-        done
-    }
-
-    /// A connect on a socket that was connected, or tried to.
-    fn connect_again(&self, raw: &RawSocket, peer: SocketAddr) -> Result<(), Errno> {
-        raw.turn();
-        match raw.connected() {
-            Ok(()) => {
-                let mut state = lock(&self.state);
-                if std::mem::replace(&mut state.connected, true) {
-                    Err(Errno::ISCONN)
-                } else {
-                    Ok(())
-                }
-            }
-            Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {
-                if self.is_nonblocking() {
-                    Err(Errno::ALREADY)
-                } else {
-                    self.finish_connect(raw)
-                }
-            }
-            Err(error) if error.kind() == std::io::ErrorKind::NotConnected => {
-                // The failure was told: a new attempt.
-                let link = process().link().ok_or(Errno::NETUNREACH)?;
-                let options = lock(&self.state).settings.before(self.v6, peer);
-                let raw = RawSocket::connect(&link.sockets, None, &options, canonical(peer));
-                let raw = told(raw)?;
-                {
-                    let mut state = lock(&self.state);
-                    state.raw = Some(raw.clone());
-                    state.connected = false;
-                }
-                self.attach_items();
-                self.finish_connect(&raw)
-            }
-            Err(error) => Err(errno(&error)),
-        }
-    }
-
-    fn connect_datagram(&self, peer: SocketAddr) -> Result<bool, Errno> {
-        let takes = process().addresses().is_some_and(|a| a.takes(peer));
-        if !takes && !self.is_engines() {
-            return Ok(false);
-        }
-        let raw = self.datagram_beside()?;
-        told(raw.connect_datagram(canonical(peer)))?;
-        // Only that peer counts from here on.
-        self.become_engines(process(), raw)?;
-        Ok(true)
-    }
-
-    /// The engine's socket of a UDP socket: made when it is first needed.
-    pub(crate) fn datagram_beside(&self) -> Result<RawSocket, Errno> {
-        let (raw, number) = {
-            let state = lock(&self.state);
-            (state.raw.clone(), state.numbers.first().copied())
-        };
-        if let Some(raw) = raw {
-            return Ok(raw);
-        }
-        let link = process().link().ok_or(Errno::NETUNREACH)?;
-        let fd = number.ok_or(Errno::BADF)?;
-        let port = kernel_name(fd).map_or(0, |local| local.port());
-        let any: IpAddr = match self.v6 {
-            true => Ipv6Addr::UNSPECIFIED.into(),
-            false => std::net::Ipv4Addr::UNSPECIFIED.into(),
-        };
-        let local = SocketAddr::new(any, port);
-        let options = lock(&self.state).settings.before(self.v6, local);
-        let raw = told(RawSocket::datagram(&link.sockets, local, &options))?;
-        let mut state = lock(&self.state);
-        state.raw = Some(raw.clone());
-        if state.role == Role::Undecided {
-            state.role = Role::Both;
-        }
-        drop(state);
-        self.attach_items();
-        Ok(raw)
-    }
-
     /// After the system bound it.
     pub(crate) fn bound_by_system(&self, local: SocketAddr) -> bool {
         let wildcard = lock(&self.state).wildcard;
@@ -553,95 +260,6 @@ impl Socket {
             }
         }
         wildcard || self.kind == Kind::Datagram
-    }
-
-    /// Takes a connection: its number and the peer. `None`: the system's listener has the next.
-    pub(crate) fn accept(&self, fd: RawFd, flags: i32) -> Result<(RawFd, SocketAddr), Errno> {
-        let (raw, both) = match self.route() {
-            Route::Engine(raw) => (raw, false),
-            Route::Both(raw) => (raw, true),
-            Route::Kernel | Route::Nowhere => return Err(Errno::INVAL),
-        };
-        if !raw.is_listening() {
-            return Err(Errno::INVAL);
-        }
-        let attempt = || self.accept_now(&raw, both.then_some(fd), flags);
-        if self.is_nonblocking() {
-            return attempt();
-        }
-        let deadline = self.deadline(false);
-        if both {
-            return poll::block(fd, libc::POLLIN, deadline, attempt);
-        }
-        let mut last = None;
-        let done = raw.block(deadline, || match attempt() {
-            Err(Errno::AGAIN) => Err(std::io::ErrorKind::WouldBlock.into()),
-            other => {
-                last = Some(other);
-                Ok(())
-            }
-        });
-        match (done, last) {
-            (Ok(()), Some(accepted)) => accepted,
-            (Err(error), _) if error.kind() == std::io::ErrorKind::TimedOut => Err(Errno::AGAIN),
-            (Err(error), _) => Err(errno(&error)),
-            (Ok(()), None) => Err(Errno::IO),
-        }
-    }
-
-    fn accept_now(
-        &self,
-        raw: &RawSocket,
-        kernel: Option<RawFd>,
-        flags: i32,
-    ) -> Result<(RawFd, SocketAddr), Errno> {
-        let mut accepted = raw.accept();
-        if would_block(&accepted) {
-            raw.turn();
-            accepted = raw.accept();
-        }
-        match (accepted, kernel) {
-            (Ok((child, peer)), _) => self.adopt(child, peer, flags),
-            (Err(error), Some(fd)) if error.kind() == std::io::ErrorKind::WouldBlock => {
-                accept_of_system(fd, flags)
-            }
-            (Err(error), _) => Err(errno(&error)),
-        }
-    }
-
-    /// Gives a connection of the engine's a number.
-    fn adopt(
-        &self,
-        child: RawSocket,
-        peer: Option<SocketAddr>,
-        flags: i32,
-    ) -> Result<(RawFd, SocketAddr), Errno> {
-        let process = process();
-        let link = process.link().ok_or(Errno::NETDOWN)?;
-        let peer = match peer {
-            Some(peer) => peer,
-            None => told(child.peer_address())?,
-        };
-        let nonblocking = flags & libc::SOCK_NONBLOCK != 0;
-        let cloexec = flags & libc::SOCK_CLOEXEC != 0;
-        let fd = process.stash.lowest(process, &link, cloexec)?;
-        if nonblocking {
-            let _ = sys::set_nonblocking(fd, true);
-        }
-        let settings = lock(&self.state).settings.of_child();
-        let socket = Self::with(
-            self.v6,
-            Kind::Stream,
-            nonblocking,
-            Role::Engine,
-            Some(child),
-        );
-        lock(&socket.state).settings = settings;
-        if !install(process, fd, socket) {
-            sys::close(fd);
-            return Err(Errno::MFILE);
-        }
-        Ok((fd, peer))
     }
 
     /// Ends directions.
@@ -706,30 +324,14 @@ impl Socket {
     }
 }
 
-/// The key of listeners that share their port with whoever of the same user asks for it (SO_REUSEPORT).
-const REUSE_PORT: u64 = 1;
-
 /// Puts a socket into the table.
 pub(crate) fn install(process: &Process, fd: RawFd, socket: Socket) -> bool {
     socket.add_number(fd);
     process.table.put(fd, Thing::Socket(Arc::new(socket)))
 }
 
-fn would_block<T>(result: &std::io::Result<T>) -> bool {
-    matches!(result, Err(error) if error.kind() == std::io::ErrorKind::WouldBlock)
-}
-
-/// The next connection of the system's listener.
-fn accept_of_system(fd: RawFd, flags: i32) -> Result<(RawFd, SocketAddr), Errno> {
-    let with = rustix::net::SocketFlags::from_bits_retain(flags as u32);
-    let (accepted, peer) = rustix::net::acceptfrom_with(sys::borrow(fd), with)?;
-    let peer = peer.and_then(|peer| SocketAddr::try_from(peer).ok());
-    let peer = peer.ok_or(Errno::CONNABORTED)?;
-    Ok((accepted.into_raw_fd(), peer))
-}
-
 /// Where the system has a socket bound.
-fn kernel_name(fd: RawFd) -> Result<SocketAddr, Errno> {
+pub(super) fn kernel_name(fd: RawFd) -> Result<SocketAddr, Errno> {
     let name = rustix::net::getsockname(sys::borrow(fd))?;
     SocketAddr::try_from(name).map_err(|_| Errno::INVAL)
 }
