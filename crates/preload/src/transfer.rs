@@ -180,10 +180,11 @@ impl Socket {
         let now = at_once(self, flags);
         let deadline = self.deadline(true);
         let total: usize = data.iter().map(|piece| piece.len()).sum();
+        let urgent = flags & libc::MSG_OOB != 0;
         let mut done = 0;
         loop {
             let rest = rest_of(data, done);
-            match wait(&raw, deadline, now, || raw.write(&rest)) {
+            match wait(&raw, deadline, now, || raw.write(&rest, urgent)) {
                 Ok(n) => done += n,
                 Err(_) if done > 0 => break,
                 Err(error) => return Err(errno(&error)),

@@ -270,7 +270,8 @@ impl RawSocket {
     }
 
     /// Writes to a stream what there is room for. `WouldBlock` if none; `BrokenPipe` once the direction has ended.
-    pub fn write(&self, data: &[IoSlice<'_>]) -> io::Result<usize> {
+    /// `urgent`: the last byte is the end of urgent data (MSG_OOB, RFC 6093).
+    pub fn write(&self, data: &[IoSlice<'_>], urgent: bool) -> io::Result<usize> {
         let (group, socket) = (self.0.group(), self.0.socket());
         let mut begun = None;
         loop {
@@ -287,7 +288,15 @@ impl RawSocket {
             let (written, stop) = {
                 let mut lane = lock(&group.lane);
                 let sends = &mut state.sends;
-                let done = sends.write(&group.memory, &mut lane, socket.dti, data, window, &room);
+                let done = sends.write(
+                    &group.memory,
+                    &mut lane,
+                    socket.dti,
+                    data,
+                    window,
+                    urgent,
+                    &room,
+                );
                 lane.flush();
                 done
             };
