@@ -143,6 +143,61 @@ fn blocking_sockets_behave() -> Result<()> {
     Ok(())
 }
 
+/// A server and its clients in one loop, TCP and UDP: both ends are the engine's.
+const ASYNCIO: &str = r#"
+import asyncio, sys
+host = sys.argv[1]
+async def echo(r, w):
+    while piece := await r.read(65536):
+        w.write(piece); await w.drain()
+    w.close()
+async def client(n, port):
+    r, w = await asyncio.open_connection(host, port)
+    sent = bytes([n]) * 200000
+    w.write(sent)
+    assert await r.readexactly(len(sent)) == sent
+    w.close(); await w.wait_closed()
+class Echo(asyncio.DatagramProtocol):
+    def connection_made(self, t): self.t = t
+    def datagram_received(self, d, a): self.t.sendto(d, a)
+class Asker(asyncio.DatagramProtocol):
+    def __init__(self, answer): self.answer = answer
+    def connection_made(self, t): t.sendto(b"ping")
+    def datagram_received(self, d, a): self.answer.set_result(d)
+async def main():
+    server = await asyncio.start_server(echo, host, 0)
+    port = server.sockets[0].getsockname()[1]
+    await asyncio.gather(*[client(n, port) for n in range(20)])
+    server.close(); await server.wait_closed()
+    loop = asyncio.get_running_loop()
+    t, _ = await loop.create_datagram_endpoint(Echo, local_addr=(host, 0))
+    answer = loop.create_future()
+    make = lambda: Asker(answer)
+    u, _ = await loop.create_datagram_endpoint(make, remote_addr=t.get_extra_info("sockname"))
+    assert await asyncio.wait_for(answer, 20) == b"ping"
+    t.close(); u.close()
+    print("done")
+asyncio.run(main())
+"#;
+
+#[test]
+fn asyncio_serves_itself() -> Result<()> {
+    if !available() || !have(&["python3"]) {
+        return Ok(());
+    }
+    let ground = Ground::new()?;
+    let mut python = command(&ground, "python3");
+    python.args(["-c", ASYNCIO, &ENGINE.to_string()]);
+    assert_eq!(finish(python)?.stdout, b"done\n");
+    // The same with everything taken, over the engine's own loopback.
+    let mut python = command(&ground, "python3");
+    python
+        .env("SIDECORE_TAKE", "all")
+        .args(["-c", ASYNCIO, "127.0.0.1"]);
+    assert_eq!(finish(python)?.stdout, b"done\n");
+    Ok(())
+}
+
 #[test]
 fn redis_serves_its_benchmark() -> Result<()> {
     if !available() || !have(&["redis-server", "redis-benchmark"]) {

@@ -19,10 +19,10 @@ use sidecore_client::{Opt, RawSocket, Shut};
 use crate::config::Place;
 use crate::epoll::Item;
 use crate::errors::{errno, told};
-use crate::{log, sys};
 use crate::options::Settings;
 use crate::process::{Process, process};
 use crate::table::{Thing, lock};
+use crate::{log, sys};
 
 /// What a socket carries.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
