@@ -15,8 +15,8 @@ pub(crate) fn errno(error: &io::Error) -> Errno {
         K::Interrupted => Errno::INTR,
         K::TimedOut => Errno::TIMEDOUT,
         K::ConnectionRefused => Errno::CONNREFUSED,
-        K::ConnectionReset => Errno::CONNRESET,
-        K::ConnectionAborted => Errno::CONNABORTED,
+        // The engine has ended it: for the program, the connection was reset.
+        K::ConnectionReset | K::ConnectionAborted => Errno::CONNRESET,
         K::NotConnected => Errno::NOTCONN,
         K::BrokenPipe => Errno::PIPE,
         K::AddrInUse => Errno::ADDRINUSE,

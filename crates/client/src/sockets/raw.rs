@@ -244,9 +244,12 @@ impl RawSocket {
             Poll::Ready(Ok(n)) => Ok(n),
             Poll::Ready(Err(error)) => {
                 let mut state = lock(&socket.state);
+                // An engine that ends takes its connections with it.
+                let gone = group.is_dead() || state.over == Some(Status::Aborted);
                 match std::mem::replace(&mut state.told, true) {
+                    true if gone => Err(io::ErrorKind::NotConnected.into()),
                     true => Ok(0),
-                    false if group.is_dead() => Err(io::ErrorKind::ConnectionReset.into()),
+                    false if gone => Err(io::ErrorKind::ConnectionReset.into()),
                     false => Err(error),
                 }
             }
