@@ -10,6 +10,8 @@
 //! | WaitSocket | — | ok | read end of the socket on which the engine wakes that wait cell |
 //! | Stat | — | a memfd with a JSON document | the memfd |
 //! | Capture | — | ok | read end of a pipe with pcapng |
+//! | Addresses | — | ok | a memfd with text: one ADDRESS/PREFIX a line |
+//! | Descriptors | — | how many, and their numbers | so many stream sockets, whose other ends the agent keeps |
 
 use crate::control::Geometry;
 
@@ -29,6 +31,35 @@ pub enum RequestKind {
     /// Packets from now on. `args[0]`: IPv4 address (network order, 0: any), `args[1]`: port (0: any), `args[2]`: bytes of each packet at
     /// most. Needs no UAL.
     Capture = 5,
+    /// The engine's addresses and their networks, as they are now: a memfd with `args[0]` bytes of text, a line for each. Needs no UAL.
+    Addresses = 6,
+    /// Descriptors that stand for sockets: stream sockets whose peer's name ([`descriptor_name`]) says which engine they belong to. `args[0]`:
+    /// how many (1 to 4). The agent keeps the other ends, so that it sees the last holder close. The answer has the number of the first
+    /// in `args[0]`, and how many there are in `args[1]`.
+    Descriptors = 7,
+}
+
+/// What OpenUal asks for in `args[0]`: what becomes of the connections when the application dies.
+pub mod death {
+    /// As the engine is configured.
+    pub const DEFAULT: u64 = 0;
+    /// They are reset.
+    pub const RESET: u64 = 1;
+    /// What was sent still goes out, and a FIN.
+    pub const LINGER: u64 = 2;
+}
+
+/// The abstract UNIX name (without the leading zero byte) of the agent's end of a descriptor.
+pub fn descriptor_name(epoch: u64, number: u64) -> String {
+    format!("sidecore/{epoch:x}/{number:x}")
+}
+
+/// Epoch and number from such a name.
+pub fn parse_descriptor_name(name: &[u8]) -> Option<(u64, u64)> {
+    let name = core::str::from_utf8(name).ok()?;
+    let (epoch, number) = name.strip_prefix("sidecore/")?.split_once('/')?;
+    let hex = |text: &str| u64::from_str_radix(text, 16).ok();
+    Some((hex(epoch)?, hex(number)?))
 }
 
 impl RequestKind {
@@ -40,6 +71,8 @@ impl RequestKind {
             3 => Some(Self::WaitSocket),
             4 => Some(Self::Stat),
             5 => Some(Self::Capture),
+            6 => Some(Self::Addresses),
+            7 => Some(Self::Descriptors),
             _ => None,
         }
     }
@@ -285,6 +318,19 @@ const _: () = assert!(16 + 24 + 8 + 8 + 24 <= MESSAGE_BYTES);
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn descriptors_names_are_read_back_and_others_are_not() {
+        let name = descriptor_name(0x1234_5678_9abc, 77);
+        assert_eq!(
+            parse_descriptor_name(name.as_bytes()),
+            Some((0x1234_5678_9abc, 77))
+        );
+        for other in ["", "sidecore/", "sidecore/1", "sidecore/x/1", "other/1/2"] {
+            assert_eq!(parse_descriptor_name(other.as_bytes()), None, "{other}");
+        }
+        assert_eq!(parse_descriptor_name(&[0xff; 4]), None);
+    }
 
     #[test]
     fn messages_round_trip_and_strangers_are_refused() {

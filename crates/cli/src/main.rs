@@ -7,6 +7,7 @@ mod config;
 mod congestion;
 mod engine;
 mod notify;
+mod run;
 mod socket;
 mod stat;
 
@@ -38,6 +39,8 @@ struct Arguments {
 enum Command {
     /// Run an engine until SIGTERM or Ctrl-C
     Engine(engine::Options),
+    /// Run a program with its sockets on the engine
+    Run(run::Options),
     /// Show an engine's connections, counters and cycles
     Stat(stat::Options),
     /// Write an engine's packets as pcapng, for Wireshark and tcpdump
@@ -69,6 +72,7 @@ fn usage(what: impl Into<String>) -> anyhow::Error {
 fn main() -> ExitCode {
     let result = match Arguments::parse().command {
         Command::Engine(options) => engine::run(&options),
+        Command::Run(options) => run::run(&options),
         Command::Stat(options) => stat::run(&options),
         Command::Capture(options) => capture::run(&options),
         Command::Demo(options) => sidecore_lab::command::demo(&options),

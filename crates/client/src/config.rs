@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use sidecore_abi::agent::{Reply, Request, RequestKind};
+use sidecore_abi::agent::{Reply, Request, RequestKind, death};
 use sidecore_abi::control::Geometry;
 
 /// What an application asks for when it opens a UAL. These are wishes: the agent grants at most this, by its policy.
@@ -26,6 +26,20 @@ pub struct UalConfig {
     /// How long a wait polls its queues before the thread sleeps. Zero sleeps at once; where the engine has a core
     /// of its own, a few microseconds save two system calls and a wake-up for answers that are nearly there.
     pub spin: Duration,
+    /// What becomes of the connections when the process dies.
+    pub death: Death,
+}
+
+/// What becomes of the connections of a process that dies, or ends without closing them.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Death {
+    /// As the engine is configured.
+    #[default]
+    AsConfigured,
+    /// They are reset.
+    Reset,
+    /// What was sent still goes out, and then a FIN.
+    Linger,
 }
 
 impl Default for UalConfig {
@@ -39,6 +53,7 @@ impl Default for UalConfig {
             dtis: 65536,
             pool_bytes: 64 << 20,
             spin: Duration::from_micros(5),
+            death: Death::default(),
         }
     }
 }
@@ -46,6 +61,11 @@ impl Default for UalConfig {
 impl UalConfig {
     /// The wishes as a message to the agent.
     pub(crate) fn request(&self) -> Request {
+        let death = match self.death {
+            Death::AsConfigured => death::DEFAULT,
+            Death::Reset => death::RESET,
+            Death::Linger => death::LINGER,
+        };
         Request {
             geometry: Geometry {
                 engines: 0,
@@ -57,6 +77,7 @@ impl UalConfig {
             },
             dtis: self.dtis,
             pool_bytes: self.pool_bytes,
+            args: [death, 0, 0],
             ..Request::new(RequestKind::OpenUal)
         }
     }

@@ -40,6 +40,17 @@ impl From<&mut EventQueue> for EvqId {
     }
 }
 
+/// How a wait ended; see [`EventQueue::wait_interruptible`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Waited {
+    /// An event is there, or the thread was woken for another reason.
+    Came,
+    /// Time is up.
+    TimedOut,
+    /// A signal handler ran.
+    Interrupted,
+}
+
 /// How many times a wait looks at its queues between two looks at the clock.
 const SPINS: u32 = 64;
 
@@ -185,11 +196,28 @@ impl EventQueue {
     ///
     /// When the queues are of different UALs.
     pub fn wait_any(
-        queues: &mut [&mut EventQueue],
+        queues: &mut [&mut Self],
         timeout: Option<Duration>,
     ) -> Result<bool, Disconnected> {
+        Self::wait_for(queues, timeout, false).map(|waited| waited == Waited::Came)
+    }
+
+    /// As [`Self::wait`], but ended by a signal handler where POSIX ends a blocked call: always if there is a timeout, else if the handler was
+    /// installed without SA_RESTART.
+    pub fn wait_interruptible(
+        &mut self,
+        timeout: Option<Duration>,
+    ) -> Result<Waited, Disconnected> {
+        Self::wait_for(&mut [self], timeout, true)
+    }
+
+    fn wait_for(
+        queues: &mut [&mut Self],
+        timeout: Option<Duration>,
+        interruptible: bool,
+    ) -> Result<Waited, Disconnected> {
         let Some(first) = queues.first() else {
-            return Ok(false);
+            return Ok(Waited::TimedOut);
         };
         let ual = Arc::clone(&first.ual);
         assert!(
@@ -197,33 +225,39 @@ impl EventQueue {
             "wait_any: queues of different UALs"
         );
         if queues.iter().any(|queue| !queue.is_empty()) {
-            return Ok(true);
+            return Ok(Waited::Came);
         }
         let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
         let spin = queues.iter().map(|queue| queue.spin).max();
         if spin_on(queues, spin.unwrap_or_default(), deadline) {
-            return Ok(true);
+            return Ok(Waited::Came);
         }
         let watched = ual.watch().is_ok();
         loop {
             // Asked before the queues are looked at, so that what came before the end is told first.
             let gone = ual.is_gone() || !watched && !ual.is_alive();
             if queues.iter().any(|queue| !queue.is_empty()) {
-                return Ok(true);
+                return Ok(Waited::Came);
             }
             if gone {
                 return Err(Disconnected);
             }
             let left = deadline.map(|at| at.saturating_duration_since(Instant::now()));
             if left == Some(Duration::ZERO) {
-                return Ok(false);
+                return Ok(Waited::TimedOut);
             }
             let nap = if watched {
                 left
             } else {
                 Some(left.map_or(UNWATCHED, |left| left.min(UNWATCHED)))
             };
-            sleep_on(queues, &ual, nap);
+            if sleep_on(queues, &ual, nap, interruptible) {
+                return Ok(Waited::Interrupted);
+            }
+            if interruptible {
+                // Somebody may have something else for the caller.
+                return Ok(Waited::Came);
+            }
         }
     }
 
@@ -254,7 +288,9 @@ impl EventQueue {
     /// Asks to be woken through [`Self::fd`]. False, and nothing asked, when an event is there already (or the engine is known to have gone).
     /// After the sleep, and before the next arm, comes [`Self::disarm`].
     pub fn arm(&mut self) -> bool {
-        self.prepare(&[u32::from(self.id.0)]);
+        if let Some(cell) = &mut self.ends.cell {
+            cell.prepare_polling(&[u32::from(self.id.0)]);
+        }
         if self.is_empty() && !self.ual.is_gone() {
             return true;
         }
@@ -307,7 +343,13 @@ fn spin_on(queues: &[&mut EventQueue], spin: Duration, deadline: Option<Instant>
 }
 
 /// Sleeps on the first queue's cell until an event comes to any of them, or the engine goes, or time is up.
-fn sleep_on(queues: &mut [&mut EventQueue], ual: &Inner, timeout: Option<Duration>) {
+/// Says whether a signal handler ended it.
+fn sleep_on(
+    queues: &mut [&mut EventQueue],
+    ual: &Inner,
+    timeout: Option<Duration>,
+    interruptible: bool,
+) -> bool {
     for queue in queues.iter_mut() {
         // While we sleep the engine shall know of all the room that there is.
         let consumers = queue.ends.consumers.iter_mut();
@@ -325,21 +367,29 @@ fn sleep_on(queues: &mut [&mut EventQueue], ual: &Inner, timeout: Option<Duratio
         &many
     };
     let Some((first, _)) = queues.split_first_mut() else {
-        return;
+        return false;
     };
     first.prepare(ids);
     let quiet = queues.iter().all(|queue| queue.is_empty()) && !ual.is_gone();
     let Some(first) = queues.first_mut() else {
-        return;
+        return false;
     };
+    let mut interrupted = false;
     if quiet && let Some(cell) = &first.ends.cell {
-        match cell.sleep(timeout) {
+        let slept = if interruptible {
+            cell.sleep_interruptible(timeout)
+        } else {
+            cell.sleep(timeout)
+        };
+        match slept {
             Ok(Sleep::Woken | Sleep::TimedOut) => {}
+            Ok(Sleep::Interrupted) => interrupted = true,
             // A futex word of ours that the system cannot sleep on: go on without sleeping long.
             Err(_) => std::thread::sleep(Duration::from_millis(1)),
         }
     }
     first.cancel();
+    interrupted
 }
 
 /// Entries that wait on one lane: they are published in order, so the first that is not is found by halving.

@@ -64,12 +64,13 @@ pub use sidecore_abi::{
 pub use sidecore_shm::MemRef;
 pub use sidecore_sys::memfd::Memfd;
 
-pub use config::{Granted, UalConfig};
+pub use config::{Death, Granted, UalConfig};
 pub use error::{Disconnected, Exhausted, OpenError, OutOfRange, PostError};
-pub use evq::{EventQueue, EvqId};
+pub use evq::{EventQueue, EvqId, Waited};
 pub use handles::Dti;
 pub use lane::Lane;
 pub use pool::{ReceivePool, ReceivedBytes};
 pub use region::Region;
+pub use sockets::raw::{RawSocket, Ready, Shut};
 pub use sockets::{DatagramReport, Reactor, Sockets, SocketsConfig};
 pub use ual::Ual;

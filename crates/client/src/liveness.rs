@@ -4,7 +4,7 @@
 //! of each UAL looks at it for all others. It is started when somebody sleeps for the first time: a program that only polls has none.
 
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
@@ -23,6 +23,8 @@ pub(crate) struct Liveness {
 }
 
 struct Watcher {
+    /// Numbers of the descriptors that it uses.
+    kept: Vec<RawFd>,
     /// Dropping it ends the thread.
     stop: Option<OwnedFd>,
     thread: Option<JoinHandle<()>>,
@@ -54,6 +56,12 @@ impl Liveness {
         !self.is_gone()
     }
 
+    /// Numbers of the descriptors that are kept open here.
+    pub(crate) fn kept_descriptors(&self) -> Vec<RawFd> {
+        let watcher = self.watcher.lock().unwrap_or_else(PoisonError::into_inner);
+        watcher.as_ref().map_or_else(Vec::new, |w| w.kept.clone())
+    }
+
     /// From now on `ended` is called, on a thread of its own, as soon as the socket ends.
     pub(crate) fn watch(
         &self,
@@ -70,6 +78,7 @@ impl Liveness {
         let socket = socket.as_fd().try_clone_to_owned()?;
         let (stop, stopped) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)
             .map(|(reader, writer)| (writer, reader))?;
+        let kept = [socket.as_raw_fd(), stop.as_raw_fd(), stopped.as_raw_fd()];
         let gone = Arc::clone(&self.gone);
         let thread = std::thread::Builder::new()
             .name("sidecore-watch".into())
@@ -81,6 +90,7 @@ impl Liveness {
                 }
             })?;
         *watcher = Some(Watcher {
+            kept: kept.into(),
             stop: Some(stop),
             thread: Some(thread),
         });

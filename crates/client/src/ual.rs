@@ -1,7 +1,8 @@
 //! The UAL: what this process shares with an engine.
 
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::net::IpAddr;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::path::Path;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -25,6 +26,9 @@ use crate::lane::Lane;
 use crate::liveness::Liveness;
 use crate::pool::ReceivePool;
 use crate::region::Region;
+
+/// Bytes of an answer with addresses that are read at most.
+const ADDRESSES_MAX: u64 = 64 << 10;
 
 /// The connection of a process to an engine: lanes, event queues, regions, a receive pool, and a table of DTIs. The protection domain:
 /// another UAL sees nothing of it.
@@ -83,6 +87,22 @@ impl Ual {
     pub fn open(path: impl AsRef<Path>, config: &UalConfig) -> Result<Self, OpenError> {
         let stream = Stream::connect(path).map_err(OpenError::Connect)?;
         Self::open_stream(stream, config)
+    }
+
+    /// The addresses of the engine whose agent listens at `path`, each with its network's prefix length, as they are now. Opens no UAL; blocks for
+    /// the agent's answer.
+    pub fn addresses(path: impl AsRef<Path>) -> io::Result<Vec<(IpAddr, u8)>> {
+        let agent = Agent::new(Stream::connect(path)?);
+        let (reply, mut fds) = agent.ask(&Request::new(RequestKind::Addresses), &[])?;
+        let fd = fds.pop().ok_or(io::ErrorKind::InvalidData)?;
+        let mut text = vec![0; reply.args[0].min(ADDRESSES_MAX) as usize];
+        let n = rustix::io::pread(&fd, &mut text, 0)?;
+        let text = String::from_utf8_lossy(&text[..n]);
+        let line = |line: &str| {
+            let (address, prefix) = line.split_once('/')?;
+            Some((address.parse().ok()?, prefix.parse().ok()?))
+        };
+        Ok(text.lines().filter_map(line).collect())
     }
 
     /// The same over a connected socket: of an engine in this process, or one that was passed on.
@@ -196,6 +216,48 @@ impl Ual {
     #[inline]
     pub fn pool(&self) -> &ReceivePool {
         &self.inner.pool
+    }
+
+    /// Wakes whoever sleeps on an event queue, without an event.
+    pub(crate) fn nudge(&self, queue: EvqId) {
+        if let Some(cell) = self.inner.control.wait_cell(u32::from(queue.0)) {
+            cell.wake();
+        }
+    }
+
+    /// Descriptors that stand for sockets ([`sidecore_abi::agent::RequestKind::Descriptors`]): as many as asked for, or fewer, at least one, and the
+    /// number of the first. Blocks for the agent's answer.
+    pub fn descriptors(&self, count: usize) -> io::Result<(u64, Vec<OwnedFd>)> {
+        let request = Request {
+            args: [count as u64, 0, 0],
+            ..Request::new(RequestKind::Descriptors)
+        };
+        let (reply, fds) = self.inner.agent.ask(&request, &[])?;
+        if fds.is_empty() {
+            return Err(io::ErrorKind::InvalidData.into());
+        }
+        Ok((reply.args[0], fds))
+    }
+
+    /// Numbers of the descriptors that this UAL keeps open now: for a library that must not let its program, or a forked child, use or
+    /// keep them. The socket of each event queue ([`EventQueue::fd`]) is among them once it was asked for.
+    pub fn kept_descriptors(&self) -> Vec<RawFd> {
+        let inner = &self.inner;
+        let mut all = vec![
+            inner.agent.socket().as_fd().as_raw_fd(),
+            inner.waker.as_fd().as_raw_fd(),
+        ];
+        all.extend(lock(&inner.sockets).iter().map(AsRawFd::as_raw_fd));
+        let queues = lock(&inner.queues);
+        let idle = queues.iter().flatten();
+        all.extend(idle.filter_map(|idle| Some(idle.socket.as_ref()?.as_fd().as_raw_fd())));
+        all.extend(inner.liveness.kept_descriptors());
+        all
+    }
+
+    /// Starts the thread that watches the engine now, instead of when somebody sleeps for the first time.
+    pub fn watch(&self) -> io::Result<()> {
+        self.inner.watch()
     }
 
     /// What was granted of what was wished.

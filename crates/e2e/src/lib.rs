@@ -5,6 +5,7 @@
 pub mod ground;
 pub mod interop;
 pub mod line;
+pub mod preload;
 pub mod service;
 pub mod transfers;
 

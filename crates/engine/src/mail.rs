@@ -111,6 +111,14 @@ impl Engine {
             Message::Stat(reply) => {
                 let _ = reply.send(self.stat_json());
             }
+            Message::Addresses(reply) => {
+                let lines = self.stack.networks().into_iter();
+                let _ = reply.send(
+                    lines
+                        .map(|(ip, prefix)| format!("{ip}/{prefix}\n"))
+                        .collect(),
+                );
+            }
             Message::Capture(capture) => self.captures.add(capture),
             Message::Stop => self.begin_to_end(now),
         }
@@ -136,10 +144,10 @@ impl Engine {
         let Some(slot) = self.ual_slots.remove(&id) else {
             return;
         };
-        let death = self.tables.policy.death;
         let Some(ual) = self.tables.ual(slot) else {
             return;
         };
+        let death = ual.death;
         // First of all, so that full event queues keep nothing back.
         ual.gone = true;
         ual.overflow.iter_mut().for_each(|queue| queue.clear());

@@ -29,6 +29,8 @@ pub(crate) enum Message {
     WaitSocket { ual: u64, cell: u32, waker: Waker },
     /// Somebody wants to know; the answer is JSON.
     Stat(Sender<String>),
+    /// Somebody wants to know the addresses; the answer is text, ADDRESS/PREFIX a line.
+    Addresses(Sender<String>),
     /// Somebody wants packets.
     Capture(Capture),
     /// Close listeners, drain, end.

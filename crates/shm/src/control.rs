@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use sidecore_abi::control::{EVQ_STARVED, Geometry, WAIT_POLLING, WAIT_SLEEPING, WAIT_WOKEN};
 use sidecore_sys::clock;
-use sidecore_sys::futex::{futex_wait, futex_wake};
+use sidecore_sys::futex::{futex_wait, futex_wait_interruptible, futex_wake};
 use sidecore_sys::wake::Waker;
 
 use crate::atomics::{Atomics, Real};
@@ -392,6 +392,8 @@ pub enum Sleep {
     Woken,
     /// Time is up.
     TimedOut,
+    /// A signal handler ran ([`WaitCell::sleep_interruptible`] only).
+    Interrupted,
 }
 
 /// Where one thread sleeps.
@@ -452,12 +454,28 @@ impl WaitCell {
 
     /// Sleeps until the engine wakes the cell, or time is up. Returns at once if it did so since [`WaitCell::prepare`].
     pub fn sleep(&self, timeout: Option<Duration>) -> io::Result<Sleep> {
+        self.sleep_by(timeout, futex_wait)
+    }
+
+    /// The same, ended by a signal handler where POSIX has it that a blocked call ends.
+    pub fn sleep_interruptible(&self, timeout: Option<Duration>) -> io::Result<Sleep> {
+        self.sleep_by(timeout, futex_wait_interruptible)
+    }
+
+    fn sleep_by(
+        &self,
+        timeout: Option<Duration>,
+        wait: impl Fn(&AtomicU32, u32, Option<Duration>) -> io::Result<()>,
+    ) -> io::Result<Sleep> {
         let deadline = timeout.and_then(|t| Instant::now().checked_add(t));
         let word = self.word();
         while word.load(Ordering::Acquire) == WAIT_SLEEPING {
             let left = deadline.map(|at| at.saturating_duration_since(Instant::now()));
-            match futex_wait(word, WAIT_SLEEPING, left) {
+            match wait(word, WAIT_SLEEPING, left) {
                 Ok(()) => {}
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {
+                    return Ok(Sleep::Interrupted);
+                }
                 Err(error) if error.kind() == io::ErrorKind::TimedOut => {
                     return Ok(Sleep::TimedOut);
                 }

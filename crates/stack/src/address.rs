@@ -151,6 +151,11 @@ impl Addresses {
         self.own.iter().map(|cidr| cidr.address())
     }
 
+    /// The same with their networks.
+    pub(crate) fn networks(&self) -> &[Ipv4Cidr] {
+        &self.own
+    }
+
     /// Whether this is one of the addresses configured on the link.
     #[inline]
     pub(crate) fn is_configured(&self, ip: Ipv4Addr) -> bool {

@@ -1,6 +1,6 @@
 //! What there is, for people to look at.
 
-use core::net::SocketAddr;
+use core::net::{IpAddr, SocketAddr};
 use core::num::NonZeroU8;
 
 use sidecore_tcp::{Info, Instant};
@@ -56,6 +56,17 @@ pub struct UdpInfo {
 }
 
 impl Stack {
+    /// The addresses of the link that are in use now, each with its network's prefix length; without loopback and link-local ones.
+    pub fn networks(&self) -> Vec<(IpAddr, u8)> {
+        let v4 = self.addresses.networks().iter();
+        let v4 = v4.map(|cidr| (cidr.address().into(), cidr.prefix_len()));
+        let v6 = self.six.addresses.own.iter().filter(|own| {
+            self.six.addresses.is_assigned(own.ip) && !own.ip.is_unicast_link_local()
+        });
+        v4.chain(v6.map(|own| (own.ip.into(), own.prefix_len)))
+            .collect()
+    }
+
     /// What was counted since the start.
     pub fn counters(&self) -> &Counters {
         &self.counters

@@ -274,6 +274,13 @@ impl Stack {
         true
     }
 
+    /// Connections to come are another user's. Nothing happens if the id is stale.
+    pub fn set_listener_user(&mut self, id: ListenerId, user: User) {
+        if self.listeners.get(id).is_some() {
+            self.listeners.slots[id.index() as usize].user = user;
+        }
+    }
+
     /// Where a listening socket listens.
     pub fn listener_local(&self, id: ListenerId) -> Option<SocketAddr> {
         self.listeners.get(id).map(|listener| listener.local)

@@ -21,6 +21,23 @@ pub fn futex_wait(addr: &AtomicU32, expected: u32, timeout: Option<Duration>) ->
     }
 }
 
+/// As [`futex_wait`], but a signal handler that ran is told as `Interrupted`: with a timeout always, without one if the handler was installed
+/// without SA_RESTART. (The system restarts the sleep itself in the other case. It is what POSIX says of a blocked `recv`.)
+pub fn futex_wait_interruptible(
+    addr: &AtomicU32,
+    expected: u32,
+    timeout: Option<Duration>,
+) -> io::Result<()> {
+    let timeout = timeout.map(|t| rustix::time::Timespec {
+        tv_sec: t.as_secs().min(i64::MAX as u64) as i64,
+        tv_nsec: t.subsec_nanos() as i64,
+    });
+    match futex::wait(addr, futex::Flags::empty(), expected, timeout.as_ref()) {
+        Ok(()) | Err(Errno::AGAIN) => Ok(()),
+        Err(error) => Err(error.into()),
+    }
+}
+
 /// Wakes at most `n` threads that sleep on the word, in any process; says how many. Never blocks on a sleeper. An error (the page
 /// could not be looked at) wakes nobody and is told as 0.
 pub fn futex_wake(addr: &AtomicU32, n: u32) -> usize {

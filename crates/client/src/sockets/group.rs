@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::task::Waker;
@@ -15,6 +16,7 @@ use super::socket::{Kind, Socket};
 use super::wait::Followers;
 use super::wakers::wake_all;
 use crate::error::Disconnected;
+use crate::evq::Waited;
 use crate::{Dti, EventQueue, EvqId, Lane, PostError, Ual};
 
 /// Events taken from the queue at a time.
@@ -35,6 +37,13 @@ pub(crate) struct Queue {
     events: EventQueue,
     batch: Vec<Event>,
     wake: Vec<Waker>,
+}
+
+impl Queue {
+    /// Asks for the descriptor to sleep on; its number.
+    pub(crate) fn prepare(&mut self) -> io::Result<RawFd> {
+        self.events.fd().map(|fd| fd.as_raw_fd())
+    }
 }
 
 /// The sockets of a group.
@@ -231,6 +240,67 @@ impl Group {
         queue: &mut Queue,
         timeout: Option<Duration>,
     ) -> Result<bool, Disconnected> {
+        let turned = self.turn_by(queue, timeout, |events, timeout| {
+            events.wait(timeout).map(|came| match came {
+                true => Waited::Came,
+                false => Waited::TimedOut,
+            })
+        });
+        turned.map(|waited| waited == Waited::Came)
+    }
+
+    /// The same, ended by a signal handler, too.
+    pub(crate) fn turn_interruptible(
+        &self,
+        queue: &mut Queue,
+        timeout: Option<Duration>,
+    ) -> Result<Waited, Disconnected> {
+        self.turn_by(queue, timeout, EventQueue::wait_interruptible)
+    }
+
+    /// Readies the queue for a sleep in poll, with a look at what is there already. The descriptor to sleep on, and how long at most; `None`:
+    /// something came, do not sleep. After the sleep comes [`Self::slept`].
+    pub(crate) fn arm<'q>(
+        &self,
+        queue: &'q mut Queue,
+    ) -> Result<Option<(BorrowedFd<'q>, Option<Duration>)>, Disconnected> {
+        if self.turn(queue, Some(Duration::ZERO))? {
+            return Ok(None);
+        }
+        let late = self.retry_deferred();
+        lock(&self.lane).flush();
+        // Asked for once; then it is there.
+        let known = queue.events.fd().is_ok();
+        if !known || !queue.events.arm() {
+            if !queue.events.is_alive() {
+                self.die(queue);
+                return Err(Disconnected);
+            }
+            return Ok(None);
+        }
+        let limit = late.then_some(RETRY);
+        Ok(queue.events.fd().ok().map(|fd| (fd, limit)))
+    }
+
+    /// Takes [`Self::arm`] back, and hands out what came.
+    pub(crate) fn slept(&self, queue: &mut Queue) {
+        queue.events.disarm();
+        if self.turn(queue, Some(Duration::ZERO)).is_ok() && !queue.events.is_alive() {
+            self.die(queue);
+        }
+    }
+
+    /// Lets the thread that sleeps on the event queue, if there is one, look whether it was woken by another.
+    pub(crate) fn nudge(&self) {
+        self.ual.nudge(self.evq);
+    }
+
+    fn turn_by(
+        &self,
+        queue: &mut Queue,
+        timeout: Option<Duration>,
+        wait: impl FnOnce(&mut EventQueue, Option<Duration>) -> Result<Waited, Disconnected>,
+    ) -> Result<Waited, Disconnected> {
         let late = self.retry_deferred();
         if timeout != Some(Duration::ZERO) && queue.events.is_empty() {
             lock(&self.lane).flush();
@@ -239,9 +309,9 @@ impl Group {
             } else {
                 timeout
             };
-            match queue.events.wait(timeout) {
-                Ok(true) => {}
-                Ok(false) => return Ok(false),
+            match wait(&mut queue.events, timeout) {
+                Ok(Waited::Came) => {}
+                Ok(other) => return Ok(other),
                 Err(gone) => {
                     self.die(queue);
                     return Err(gone);
@@ -256,7 +326,11 @@ impl Group {
         }
         wake_all(&mut wake);
         (queue.batch, queue.wake) = (batch, wake);
-        Ok(came > 0)
+        Ok(if came > 0 {
+            Waited::Came
+        } else {
+            Waited::TimedOut
+        })
     }
 
     fn dispatch(&self, event: &Event, wake: &mut Vec<Waker>) {

@@ -37,7 +37,10 @@ impl std::fmt::Debug for Holder {
 }
 
 /// Repeats a post until the lane has room.
-async fn post<T>(group: &Group, mut post: impl FnMut() -> Result<T, PostError>) -> io::Result<T> {
+pub(super) async fn post<T>(
+    group: &Group,
+    mut post: impl FnMut() -> Result<T, PostError>,
+) -> io::Result<T> {
     poll_fn(|cx| match post() {
         Err(PostError::LaneFull) if group.is_dead() => Poll::Ready(Err(Disconnected.into())),
         Err(PostError::LaneFull) => {
@@ -52,12 +55,12 @@ async fn post<T>(group: &Group, mut post: impl FnMut() -> Result<T, PostError>) 
 }
 
 impl Held {
-    fn new(group: &Arc<Group>, socket: Arc<Socket>) -> Self {
+    pub(crate) fn new(group: &Arc<Group>, socket: Arc<Socket>) -> Self {
         let group = Arc::clone(group);
         Self(Arc::new(Holder { group, socket }))
     }
 
-    async fn create(sockets: &Sockets, kind: Kind) -> io::Result<Self> {
+    pub(crate) async fn create(sockets: &Sockets, kind: Kind) -> io::Result<Self> {
         let group = &sockets.group;
         let socket = post(group, || group.create(kind, None)).await?;
         Ok(Self::new(group, socket))
@@ -119,6 +122,22 @@ impl Held {
         local: SocketAddr,
         options: &[(Opt, u64)],
     ) -> io::Result<Self> {
+        let backlog = sockets.group.config.backlog;
+        let held = Self::listen_with(sockets, local, options, backlog, 0).await?;
+        // What is not posted now is posted by the first accept.
+        let _ = held.socket().post_accepts(held.group());
+        Ok(held)
+    }
+
+    /// The same, with room for so many connections that wait for an accept, and a key by which others may share it (0: nobody). No accept is
+    /// posted.
+    pub(crate) async fn listen_with(
+        sockets: &Sockets,
+        local: SocketAddr,
+        options: &[(Opt, u64)],
+        backlog: u32,
+        key: u64,
+    ) -> io::Result<Self> {
         let held = Self::create(sockets, Kind::Listener).await?;
         for (option, value) in options {
             held.set_option(*option, *value).await?;
@@ -128,7 +147,8 @@ impl Held {
         let handle = held.socket().dti.handle();
         let answer = held.ask(|cookie| {
             let mut command = Command::new(Operation::Listen, handle, cookie);
-            command.body[0] = u64::from(config.backlog);
+            command.body[0] = u64::from(backlog);
+            command.body[1] = key;
             command
         });
         let answer = answer.await?;
@@ -138,12 +158,10 @@ impl Held {
             state.accepts_due = config.accepts;
             state.phase = Phase::Open;
         }
-        // What is not posted now is posted by the first accept.
-        let _ = held.socket().post_accepts(held.group());
         Ok(held)
     }
 
-    async fn bind(&self, local: SocketAddr) -> io::Result<()> {
+    pub(crate) async fn bind(&self, local: SocketAddr) -> io::Result<()> {
         let handle = self.socket().dti.handle();
         let answer = self.ask(|cookie| {
             Command::new(Operation::Bind, handle, cookie).with_address(0, Address::new(local))

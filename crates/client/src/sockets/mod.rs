@@ -15,6 +15,8 @@ pub(crate) mod config;
 pub(crate) mod group;
 pub(crate) mod held;
 pub(crate) mod membership;
+pub(crate) mod raw;
+mod ready;
 pub(crate) mod report;
 pub(crate) mod send;
 pub(crate) mod socket;
@@ -25,10 +27,12 @@ pub(crate) mod wakers;
 
 use std::future::Future;
 use std::io;
+use std::os::fd::{BorrowedFd, RawFd};
 use std::path::Path;
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::Waker;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -36,6 +40,7 @@ use crate::{Disconnected, Ual, UalConfig};
 pub use config::SocketsConfig;
 use group::{Group, lock};
 pub use report::DatagramReport;
+use wait::Place;
 
 /// A group of sockets. Cheap to clone; the sockets keep it open.
 ///
@@ -67,6 +72,60 @@ impl Sockets {
     /// The UAL beneath.
     pub fn ual(&self) -> &Ual {
         &self.group.ual
+    }
+
+    /// One sleep of a thread that waits for descriptors of the system beside sockets of this group, which know `waker` already.
+    ///
+    /// Either this thread looks after the event queue meanwhile: then `sleep` gets a descriptor to sleep on (poll, for reading), beside its own
+    /// ones, and how long it may at most. Or another does: then it gets none, and `waker` must be able to end the sleep. False: nobody
+    /// slept, as something came at once.
+    pub fn rest(
+        &self,
+        waker: &Waker,
+        sleep: impl FnOnce(Option<BorrowedFd<'_>>, Option<Duration>),
+    ) -> bool {
+        let group = &self.group;
+        if group.is_dead() {
+            // All sockets are ready by now; what else the thread waits for is its own.
+            sleep(None, None);
+            return true;
+        }
+        let mut place = Place::new(&group.followers);
+        let queue = group.try_queue().or_else(|| {
+            place.enlist(waker);
+            group.try_queue()
+        });
+        let Some(mut queue) = queue else {
+            sleep(None, None);
+            return true;
+        };
+        let slept = match group.arm(&mut queue) {
+            Ok(Some((fd, limit))) => {
+                sleep(Some(fd), limit);
+                true
+            }
+            Ok(None) | Err(Disconnected) => false,
+        };
+        if slept {
+            group.slept(&mut queue);
+        }
+        drop(queue);
+        place.withdraw();
+        group.followers.hand_over();
+        slept
+    }
+
+    /// Does now what the first [`Self::rest`] would: asks the agent for the descriptor, and starts the thread that watches the engine. Gives the
+    /// number of that descriptor. Blocks for the agent's answer.
+    pub fn prepare_rest(&self) -> io::Result<RawFd> {
+        let fd = lock(&self.group.queue).prepare()?;
+        self.group.ual.watch()?;
+        Ok(fd)
+    }
+
+    /// Whether the engine has gone, as far as anybody saw.
+    pub fn is_over(&self) -> bool {
+        self.group.is_dead()
     }
 
     /// Drives a future to its end on this thread, and the sockets of the group with it. The future may wait for other things too, if

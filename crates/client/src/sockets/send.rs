@@ -165,6 +165,11 @@ impl Slices<'_, '_> {
 }
 
 impl SendQueue {
+    /// Whether as many sends are in flight as may be, or nearly.
+    pub(crate) fn is_crowded(&self) -> bool {
+        self.flight.len() > SENDS / 4 * 3
+    }
+
     /// Bytes not acknowledged.
     pub(crate) fn in_flight(&self) -> usize {
         self.bytes

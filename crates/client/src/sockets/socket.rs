@@ -83,15 +83,21 @@ pub(crate) struct State {
     /// Commands whose answer somebody awaits.
     answers: Vec<(u64, Option<Event>)>,
     /// What went wrong with something sent, since it was last asked for.
-    failed: Option<Status>,
+    pub(crate) failed: Option<Status>,
     /// What became of datagrams.
     pub(super) reports: Reports,
     /// Why another command was refused, since it was last asked for.
-    refused: Option<Status>,
+    pub(crate) refused: Option<Status>,
     /// Nobody holds it any more, and Close was posted.
-    closed: bool,
+    pub(crate) closed: bool,
     pub(crate) readers: Wakers,
     pub(crate) writers: Wakers,
+    /// Who is told of everything that may have made the socket ready, until it says otherwise; each with a number.
+    pub(crate) watchers: Vec<(u64, Waker)>,
+    /// Somebody found no room to write, and is to be told when there is.
+    pub(crate) wants_room: bool,
+    /// The error that ended the connection, or kept it from being made, was told.
+    pub(crate) told: bool,
     pub(crate) read_timeout: Option<Duration>,
     pub(crate) write_timeout: Option<Duration>,
     pub(crate) nonblocking: bool,
@@ -130,8 +136,25 @@ impl State {
     }
 
     fn wake_into(&mut self, wake: &mut Vec<Waker>) {
-        self.readers.take_into(wake);
+        self.wake_readers(wake);
         self.writers.take_into(wake);
+    }
+
+    fn wake_readers(&mut self, wake: &mut Vec<Waker>) {
+        self.readers.take_into(wake);
+        self.wake_watchers(wake);
+    }
+
+    /// There may be room to write. Those who watch are told only if somebody found none before.
+    fn wake_writers(&mut self, wake: &mut Vec<Waker>) {
+        self.writers.take_into(wake);
+        if std::mem::take(&mut self.wants_room) {
+            self.wake_watchers(wake);
+        }
+    }
+
+    pub(crate) fn wake_watchers(&self, wake: &mut Vec<Waker>) {
+        wake.extend(self.watchers.iter().map(|(_, waker)| waker.clone()));
     }
 }
 
@@ -162,6 +185,9 @@ impl Socket {
                 closed: false,
                 readers: Wakers::default(),
                 writers: Wakers::default(),
+                watchers: Vec::new(),
+                wants_room: false,
+                told: false,
                 read_timeout: None,
                 write_timeout: None,
                 nonblocking: false,
@@ -189,15 +215,15 @@ impl Socket {
         match event.kind {
             EventKind::Received | EventKind::Datagram => {
                 receive(&mut state, group, event);
-                state.readers.take_into(wake);
+                state.wake_readers(wake);
             }
             EventKind::Sent => {
                 state.sends.acknowledged(event.cookie, &group.memory, wake);
                 if event.status != Status::Ok {
                     state.failed.get_or_insert(event.status);
-                    state.readers.take_into(wake);
+                    state.wake_readers(wake);
                 }
-                state.writers.take_into(wake);
+                state.wake_writers(wake);
             }
             EventKind::Connected => {
                 state.phase = match event.status {
@@ -230,11 +256,11 @@ impl Socket {
             }
             EventKind::Writable => {
                 state.sent = state.sent.max(event.body[0]);
-                state.writers.take_into(wake);
+                state.wake_writers(wake);
             }
             EventKind::Urgent => {
                 state.urgent.told(event.body[0]);
-                state.readers.take_into(wake);
+                state.wake_readers(wake);
             }
             // Accepted is not handled here; posted receives, registrations and Incoming are not used.
             _ => {}
@@ -257,7 +283,7 @@ impl Socket {
         if event.status != Status::Ok || listener.closed {
             if event.kind == EventKind::Completion {
                 listener.failed.get_or_insert(event.status);
-                listener.readers.take_into(wake);
+                listener.wake_readers(wake);
             }
             drop(listener);
             // This thread serves the queue: waiting for room would be waiting for itself.
@@ -265,7 +291,7 @@ impl Socket {
             return;
         }
         listener.accepted.push_back(self);
-        listener.readers.take_into(wake);
+        listener.wake_readers(wake);
     }
 
     /// Its last holder is gone: Close is posted, and what is unread goes back. Safe to call twice. For `patient` see
@@ -445,6 +471,7 @@ impl Socket {
         state.wake_into(&mut wake);
         drop(state);
         super::wakers::wake_all(&mut wake);
+        group.nudge();
         if !done || how & sidecore_abi::command::shutdown::READ != 0 {
             let mut command = Command::new(Operation::Shutdown, self.dti.handle(), 0);
             command.body[0] = how;

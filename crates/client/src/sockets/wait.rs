@@ -14,19 +14,23 @@
 
 use std::collections::VecDeque;
 use std::future::Future;
+use std::io;
 use std::pin::pin;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Wake, Waker};
-use std::thread::Thread;
 use std::time::{Duration, Instant};
 
+use sidecore_sys::futex::{futex_wait, futex_wait_interruptible, futex_wake};
+
 use super::group::{Group, Queue};
+use crate::evq::Waited;
 
 /// Wakes a thread.
+#[derive(Default)]
 struct Parker {
-    woken: AtomicBool,
-    thread: Thread,
+    /// 1: woken.
+    woken: AtomicU32,
 }
 
 impl Wake for Parker {
@@ -35,22 +39,26 @@ impl Wake for Parker {
     }
 
     fn wake_by_ref(self: &Arc<Self>) {
-        self.woken.store(true, Ordering::Release);
-        self.thread.unpark();
+        if self.woken.swap(1, Ordering::Release) == 0 {
+            futex_wake(&self.woken, 1);
+        }
     }
 }
 
 impl Parker {
-    fn take(&self) -> bool {
-        self.woken.swap(false, Ordering::AcqRel)
+    fn is_woken(&self) -> bool {
+        self.woken.load(Ordering::Acquire) == 1
+    }
+
+    fn take(&self) {
+        self.woken.store(0, Ordering::Relaxed);
+        // What was written before the wake that is taken here is seen by what is looked at next.
+        std::sync::atomic::fence(Ordering::SeqCst);
     }
 }
 
 thread_local! {
-    static PARKER: Arc<Parker> = Arc::new(Parker {
-        woken: AtomicBool::new(false),
-        thread: std::thread::current(),
-    });
+    static PARKER: Arc<Parker> = Arc::default();
 }
 
 /// Threads that would lead if nobody did.
@@ -90,20 +98,27 @@ impl Followers {
 }
 
 /// A thread's place among the followers. Whoever leaves after being chosen, without leading, passes the lead on.
-struct Place<'a> {
+pub(crate) struct Place<'a> {
     followers: &'a Followers,
     id: Option<u64>,
 }
 
-impl Place<'_> {
-    fn enlist(&mut self, waker: &Waker) {
+impl<'a> Place<'a> {
+    pub(crate) fn new(followers: &'a Followers) -> Self {
+        Self {
+            followers,
+            id: None,
+        }
+    }
+
+    pub(crate) fn enlist(&mut self, waker: &Waker) {
         // Chosen or not: if somebody else leads by now, that one will choose again.
         self.withdraw();
         self.id = Some(self.followers.enlist(waker.clone()));
     }
 
     /// Whether it was chosen since it enlisted.
-    fn withdraw(&mut self) -> bool {
+    pub(crate) fn withdraw(&mut self) -> bool {
         self.id.take().is_some_and(|id| !self.followers.leave(id))
     }
 }
@@ -120,19 +135,36 @@ impl Drop for Place<'_> {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct TimedOut;
 
+/// Why a wait ended without its result.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Ended {
+    TimedOut,
+    /// A signal handler ran.
+    Interrupted,
+}
+
 /// Polls until it is ready or time is up, and looks at the event queue meanwhile, or lets somebody else do it.
 pub(crate) fn block_on<T>(
     group: &Group,
     deadline: Option<Instant>,
-    mut poll: impl FnMut(&mut Context<'_>) -> Poll<T>,
+    poll: impl FnMut(&mut Context<'_>) -> Poll<T>,
 ) -> Result<T, TimedOut> {
-    let parker = PARKER.with(Arc::clone);
+    // It is not interrupted.
+    block(group, deadline, false, poll).map_err(|_| TimedOut)
+}
+
+/// The same; `interruptible`: a signal handler ends it where POSIX has it that a blocked call ends.
+pub(crate) fn block<T>(
+    group: &Group,
+    deadline: Option<Instant>,
+    interruptible: bool,
+    mut poll: impl FnMut(&mut Context<'_>) -> Poll<T>,
+) -> Result<T, Ended> {
+    // A thread that is ending gets one for the moment.
+    let parker = PARKER.try_with(Arc::clone).unwrap_or_default();
     let waker = Waker::from(Arc::clone(&parker));
     let mut cx = Context::from_waker(&waker);
-    let mut place = Place {
-        followers: &group.followers,
-        id: None,
-    };
+    let mut place = Place::new(&group.followers);
     loop {
         parker.take();
         if let Poll::Ready(value) = poll(&mut cx) {
@@ -140,11 +172,11 @@ pub(crate) fn block_on<T>(
         }
         let left = deadline.map(|at| at.saturating_duration_since(Instant::now()));
         if left == Some(Duration::ZERO) {
-            return Err(TimedOut);
+            return Err(Ended::TimedOut);
         }
         if group.is_dead() {
             // Nothing will come to the queue. What the caller waits for is not ours, or it is told at once.
-            park(&parker, left);
+            park(&parker, left, interruptible)?;
             continue;
         }
         let queue = group.try_queue().or_else(|| {
@@ -153,11 +185,12 @@ pub(crate) fn block_on<T>(
         });
         match queue {
             Some(queue) => {
-                lead(group, queue, &parker, deadline);
+                let led = lead(group, queue, &parker, deadline, interruptible);
                 place.withdraw();
                 group.followers.hand_over();
+                led?;
             }
-            None => park(&parker, left),
+            None => park(&parker, left, interruptible)?,
         }
     }
 }
@@ -178,29 +211,43 @@ fn lead(
     mut queue: MutexGuard<'_, Queue>,
     parker: &Parker,
     deadline: Option<Instant>,
-) {
+    interruptible: bool,
+) -> Result<(), Ended> {
     loop {
-        let left = if parker.woken.load(Ordering::Acquire) {
+        let left = if parker.is_woken() {
             // By itself, or by another thread: only what is there already.
             Some(Duration::ZERO)
         } else {
             deadline.map(|at| at.saturating_duration_since(Instant::now()))
         };
-        let served = group.turn(&mut queue, left);
-        if parker.woken.load(Ordering::Acquire) || served.is_err() || left == Some(Duration::ZERO) {
-            return;
+        let served = if interruptible {
+            group.turn_interruptible(&mut queue, left)
+        } else {
+            let turned = group.turn(&mut queue, left);
+            turned.map(|_| Waited::Came)
+        };
+        if served == Ok(Waited::Interrupted) && !parker.is_woken() {
+            return Err(Ended::Interrupted);
+        }
+        if parker.is_woken() || served.is_err() || left == Some(Duration::ZERO) {
+            return Ok(());
         }
     }
 }
 
-fn park(parker: &Parker, left: Option<Duration>) {
-    if parker.woken.load(Ordering::Acquire) {
+fn park(parker: &Parker, left: Option<Duration>, interruptible: bool) -> Result<(), Ended> {
+    if parker.is_woken() {
         // Woken by itself: give others the processor before the next try.
         std::thread::yield_now();
-        return;
+        return Ok(());
     }
-    match left {
-        Some(left) => std::thread::park_timeout(left),
-        None => std::thread::park(),
+    let slept = if interruptible {
+        futex_wait_interruptible(&parker.woken, 0, left)
+    } else {
+        futex_wait(&parker.woken, 0, left)
+    };
+    match slept {
+        Err(error) if error.kind() == io::ErrorKind::Interrupted => Err(Ended::Interrupted),
+        _ => Ok(()),
     }
 }

@@ -50,6 +50,7 @@ pub(crate) fn small() -> UalConfig {
         dtis: 8,
         pool_bytes: 1 << 18,
         spin: Duration::ZERO,
+        ..UalConfig::default()
     }
 }
 

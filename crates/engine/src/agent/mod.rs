@@ -1,6 +1,7 @@
 //! The agent: the engine process's slow side. A thread of its own that opens UALs, registers memory and answers questions, over
 //! a UNIX socket. It never touches the engine's tables: it makes things, checks policy, and sends them to the engine.
 
+mod descriptors;
 mod open;
 mod session;
 
@@ -15,6 +16,7 @@ use sidecore_sys::wake::{Sleeper, WakePair, Waker};
 
 use crate::config::Policy;
 use crate::mailbox::{Mailbox, RegionsGone};
+use descriptors::Descriptors;
 use session::Session;
 
 /// Sockets that have not opened a UAL (yet): somebody who asks for figures, mostly.
@@ -79,6 +81,7 @@ pub(crate) fn start(
             next_id: 1,
             epoch: epoch(),
             open: 0,
+            descriptors: Descriptors::new()?,
         },
         regions_gone,
     };
@@ -123,6 +126,8 @@ pub(crate) struct Shared {
     pub(crate) epoch: u64,
     /// UALs open now.
     pub(crate) open: u32,
+    /// The other ends of the descriptors that were handed out.
+    pub(crate) descriptors: Descriptors,
 }
 
 struct Agent {
@@ -143,6 +148,7 @@ impl Agent {
     fn turn(&mut self) -> bool {
         let ready = self.wait();
         self.sleeper.drain();
+        self.shared.descriptors.reap();
         while let Ok(order) = self.orders.try_recv() {
             match order {
                 Order::Adopt(socket) => self.adopt(socket),
@@ -182,7 +188,10 @@ impl Agent {
 
     /// Which of listener and sessions have something: the listener first.
     fn wait(&self) -> Vec<bool> {
-        let mut fds = vec![PollFd::new(&self.sleeper, PollFlags::IN)];
+        let mut fds = vec![
+            PollFd::new(&self.shared.descriptors, PollFlags::IN),
+            PollFd::new(&self.sleeper, PollFlags::IN),
+        ];
         if let Some(listener) = &self.listener {
             fds.push(PollFd::new(listener, PollFlags::IN));
         }
@@ -195,7 +204,7 @@ impl Agent {
             return Vec::new();
         }
         let has = |fd: &PollFd<'_>| !fd.revents().is_empty();
-        let mut ready: Vec<bool> = fds[1..].iter().map(has).collect();
+        let mut ready: Vec<bool> = fds[2..].iter().map(has).collect();
         if self.listener.is_none() {
             ready.insert(0, false);
         }

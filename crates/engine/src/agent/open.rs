@@ -2,7 +2,7 @@
 
 use std::os::fd::OwnedFd;
 
-use sidecore_abi::agent::{Reply, Request};
+use sidecore_abi::agent::{Reply, Request, death};
 use sidecore_abi::control::Geometry;
 use sidecore_abi::{Status, pool};
 use sidecore_shm::Shared as Memory;
@@ -11,7 +11,7 @@ use sidecore_sys::memfd::Memfd;
 use sidecore_sys::unix::Credentials;
 use sidecore_sys::wake::WakePair;
 
-use crate::config::Policy;
+use crate::config::{DeathPolicy, Policy};
 use crate::ual::NewUal;
 use crate::ual::chunks::Chunks;
 
@@ -63,6 +63,11 @@ pub(crate) fn open(
         geometry,
         chunks: Chunks::new(pool_memory),
         dtis,
+        death: match wish.args[0] {
+            death::RESET => DeathPolicy::Reset,
+            death::LINGER => DeathPolicy::Linger,
+            _ => policy.death,
+        },
         session,
         sleeper,
     };

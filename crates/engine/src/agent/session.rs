@@ -4,14 +4,14 @@ use std::collections::HashMap;
 use std::io::Write;
 use std::net::Ipv4Addr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::mpsc::channel;
+use std::sync::mpsc::{Sender, channel};
 use std::time::Duration;
 
 use sidecore_abi::agent::{MESSAGE_BYTES, MessageError, Reply, Request, RequestKind};
 use sidecore_abi::{RegionId, Status};
 use sidecore_shm::Shared as Memory;
 use sidecore_sys::memfd::{Memfd, check_sealed};
-use sidecore_sys::unix::{Credentials, Stream, close_aside};
+use sidecore_sys::unix::{Credentials, FDS_MAX, Stream, close_aside};
 use sidecore_sys::wake::WakePair;
 
 use super::{Shared, open};
@@ -127,7 +127,9 @@ impl Session {
             RequestKind::OpenUal => self.open(shared, request),
             RequestKind::RegisterRegion => refuse(Status::Invalid),
             RequestKind::WaitSocket => self.wait_socket(shared, request),
-            RequestKind::Stat => stat(shared),
+            RequestKind::Stat => text(shared, Message::Stat),
+            RequestKind::Addresses => text(shared, Message::Addresses),
+            RequestKind::Descriptors => self.descriptors(shared, request),
             RequestKind::Capture => self.capture(shared, request),
         }
     }
@@ -274,6 +276,23 @@ impl Session {
         (Reply::new(Status::Ok), vec![sleeper.into_fd()])
     }
 
+    /// Descriptors for sockets, as many as asked for and can be had.
+    fn descriptors(&mut self, shared: &mut Shared, request: &Request) -> Answer {
+        let Some(ual) = &self.ual else {
+            return refuse(Status::WrongState);
+        };
+        let wished = request.args[0].clamp(1, FDS_MAX as u64) as usize;
+        let limit = shared.policy.dtis as usize;
+        let Ok((first, fds)) = shared.descriptors.make(shared.epoch, ual.id, wished, limit) else {
+            return refuse(Status::NoResources);
+        };
+        let reply = Reply {
+            args: [first, fds.len() as u64, 0],
+            ..Reply::new(Status::Ok)
+        };
+        (reply, fds)
+    }
+
     fn capture(&mut self, shared: &mut Shared, request: &Request) -> Answer {
         // Packets of everybody: for the engine's own user and root only.
         let own = rustix::process::geteuid().as_raw();
@@ -310,14 +329,14 @@ impl Session {
     }
 }
 
-/// Asks the engine thread for its figures.
-fn stat(shared: &Shared) -> Answer {
+/// Asks the engine thread for a text.
+fn text(shared: &Shared, question: impl FnOnce(Sender<String>) -> Message) -> Answer {
     let (sender, receiver) = channel();
-    shared.mailbox.send(Message::Stat(sender));
+    shared.mailbox.send(question(sender));
     let Ok(text) = receiver.recv_timeout(PATIENCE) else {
         return refuse(Status::TimedOut);
     };
-    let made = Memfd::create("sidecore-stat", 0, false).and_then(|memfd| {
+    let made = Memfd::create("sidecore-text", 0, false).and_then(|memfd| {
         let mut file = std::fs::File::from(memfd.into_fd());
         file.write_all(text.as_bytes())?;
         Ok(file)

@@ -146,24 +146,36 @@ pub(super) fn listen(cx: &mut Context<'_>, command: &Command) -> Done {
     }
     let backlog = command.body[0].clamp(1, BACKLOG_MAX) as u32;
     let handshakes = backlog.max(HANDSHAKES_MIN);
-    match cx
-        .stack
-        .listen(local, &opening_options(dti), handshakes, slot)
-    {
-        Ok(id) => {
-            let local = cx.stack.listener_local(id).unwrap_or(local);
-            let listening = Listening {
-                id,
-                local,
-                waiting: Default::default(),
-                backlog,
-                accepts: Default::default(),
-            };
-            dti.role = Role::Listening(Box::new(listening));
-            answer_address(local)
-        }
-        Err(error) => status_of(error).into(),
+    let options = opening_options(dti);
+    let asked = local;
+    let key = command.body[1];
+    let joined = (key != 0)
+        .then(|| cx.tables.join_listener(slot, asked, key))
+        .flatten();
+    let (id, local) = match joined {
+        Some(joined) => joined,
+        None => match cx.stack.listen(asked, &options, handshakes, slot) {
+            Ok(id) => {
+                let local = cx.stack.listener_local(id).unwrap_or(asked);
+                if key != 0 {
+                    cx.tables.share_listener(slot, id, asked, local, key);
+                }
+                (id, local)
+            }
+            Err(error) => return status_of(error).into(),
+        },
+    };
+    if let Some(dti) = cx.tables.dtis.get_mut(slot) {
+        dti.role = Role::Listening(Box::new(Listening {
+            id,
+            local,
+            waiting: Default::default(),
+            backlog,
+            accepts: Default::default(),
+            accepting: false,
+        }));
     }
+    answer_address(local)
 }
 
 /// Accept.
@@ -188,6 +200,7 @@ pub(super) fn accept(cx: &mut Context<'_>, command: &Command) -> Done {
         else {
             return Status::WrongState.into();
         };
+        listening.accepting = true;
         let Some(waiting) = listening.waiting.pop_front() else {
             break;
         };
@@ -414,7 +427,12 @@ fn close_listener(cx: &mut Context<'_>, slot: u32) {
     let Role::Listening(mut listening) = std::mem::replace(&mut dti.role, Role::Ended) else {
         return;
     };
-    cx.stack.close_listener(listening.id);
+    match cx.tables.leave_listener(slot, listening.id) {
+        Some(other) => cx.stack.set_listener_user(listening.id, other),
+        None => {
+            cx.stack.close_listener(listening.id);
+        }
+    }
     while let Some(accept) = cx.tables.accepts.pop_front(&mut listening.accepts) {
         let event = Event::new(
             EventKind::Accepted,

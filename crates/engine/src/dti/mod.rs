@@ -67,6 +67,8 @@ pub(crate) struct Listening {
     pub(crate) backlog: u32,
     /// Accepts that wait for a connection.
     pub(crate) accepts: List,
+    /// Whether an accept was ever posted.
+    pub(crate) accepting: bool,
 }
 
 /// An accept that waits.

@@ -15,6 +15,7 @@ pub(crate) const INITIAL_WINDOW: u32 = 65536;
 impl Tables {
     /// Whether one more connection on a listener would find an accept, or a place to wait for one.
     pub(crate) fn can_accept(&mut self, listener: u32) -> bool {
+        let listener = self.accepting_member(listener);
         self.drop_stale_accepts(listener);
         let Some(dti) = self.dtis.get(listener) else {
             return false;
@@ -41,6 +42,7 @@ impl Tables {
         conn: ConnId,
         remote: SocketAddr,
     ) -> Option<(u32, u64)> {
+        let listener = self.take_accepting_member(listener);
         let slot = match self.take_accept(listener) {
             Some((child, accept)) => {
                 self.attach(child, conn, &accept, remote);

@@ -11,6 +11,7 @@ pub(crate) mod end;
 pub(crate) mod frame;
 pub(crate) mod incoming;
 pub(crate) mod lowat;
+pub(crate) mod shared;
 pub(crate) mod store;
 
 use sidecore_abi::event::Event;
@@ -71,6 +72,8 @@ pub(crate) struct Tables {
     pub(crate) regions_gone: Vec<(u64, RegionId)>,
     pub(crate) policy: Policy,
     pub(crate) counters: TableCounters,
+    /// Listeners that more than one DTI may have.
+    pub(crate) shared_listeners: Vec<shared::SharedListener>,
     /// The engine is about to end: nothing new is opened.
     pub(crate) stopping: bool,
 }
@@ -96,6 +99,7 @@ impl Tables {
             regions_gone: Vec::new(),
             policy: config.policy.clone(),
             counters: TableCounters::default(),
+            shared_listeners: Vec::new(),
             stopping: false,
         }
     }

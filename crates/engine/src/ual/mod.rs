@@ -12,7 +12,7 @@ use sidecore_abi::{DtiHandle, Extent, control};
 use sidecore_shm::MemRef;
 use sidecore_shm::control::EngineControl;
 
-use crate::config::Policy;
+use crate::config::{DeathPolicy, Policy};
 use chunks::Chunks;
 use regions::Regions;
 
@@ -32,6 +32,8 @@ pub(crate) struct NewUal {
     pub(crate) chunks: Chunks,
     /// Handles below this may be used.
     pub(crate) dtis: u32,
+    /// What becomes of its connections when its application dies.
+    pub(crate) death: DeathPolicy,
     /// The agent's socket of this UAL, once more: shutting it down tells both ends that the UAL is over.
     pub(crate) session: std::os::fd::OwnedFd,
     /// A byte here ends the engine's sleep.
@@ -72,6 +74,8 @@ pub(crate) struct Ual {
     pub(crate) regions: Regions,
     pub(crate) sleeper: sidecore_sys::wake::Sleeper,
     session: std::os::fd::OwnedFd,
+    /// What becomes of its connections when its application dies.
+    pub(crate) death: DeathPolicy,
     /// Slot of the DTI that a handle index names, or `u32::MAX`. Grows to the highest index used.
     handles: Vec<u32>,
     pub(crate) dti_limit: u32,
@@ -114,6 +118,7 @@ impl Ual {
             regions: Regions::new(policy.regions),
             sleeper: new.sleeper,
             session: new.session,
+            death: new.death,
             handles: Vec::new(),
             dti_limit: new.dtis,
             dtis: 0,

@@ -1,0 +1,130 @@
+//! Listening sockets that share one address: those of a process and its forked children, or those that say so (SO_REUSEPORT). Each is a DTI of its own, in a
+//! UAL of its own; the stack knows one listener. A connection goes to one that has an accept waiting, in turn.
+
+use std::net::SocketAddr;
+
+use sidecore_stack::ListenerId;
+
+use super::Tables;
+use crate::dti::Role;
+
+/// The members of one address.
+#[derive(Debug)]
+pub(crate) struct SharedListener {
+    id: ListenerId,
+    /// Where they were bound, and what came of it.
+    asked: SocketAddr,
+    local: SocketAddr,
+    /// Known to those who may join.
+    key: u64,
+    /// User of the first; others must be of the same.
+    uid: u32,
+    members: Vec<u32>,
+    /// Whose turn it is.
+    next: usize,
+}
+
+impl Tables {
+    fn uid_of(&self, slot: u32) -> Option<u32> {
+        let ual = self.dtis.get(slot)?.ual;
+        Some(self.uals.get(ual as usize)?.as_ref()?.uid)
+    }
+
+    /// A new listener that others may join.
+    pub(crate) fn share_listener(
+        &mut self,
+        slot: u32,
+        id: ListenerId,
+        asked: SocketAddr,
+        local: SocketAddr,
+        key: u64,
+    ) {
+        let Some(uid) = self.uid_of(slot) else {
+            return;
+        };
+        self.shared_listeners.push(SharedListener {
+            id,
+            asked,
+            local,
+            key,
+            uid,
+            members: vec![slot],
+            next: 0,
+        });
+    }
+
+    /// Joins the listener of this address, if there is one that the key and the user fit. Its name at the stack, and where it listens.
+    pub(crate) fn join_listener(
+        &mut self,
+        slot: u32,
+        asked: SocketAddr,
+        key: u64,
+    ) -> Option<(ListenerId, SocketAddr)> {
+        let uid = self.uid_of(slot)?;
+        let shared = self.shared_listeners.iter_mut().find(|shared| {
+            let same = shared.asked == asked || shared.local == asked;
+            same && shared.key == key && shared.uid == uid
+        })?;
+        shared.members.push(slot);
+        Some((shared.id, shared.local))
+    }
+
+    /// A member goes. Who stands for all at the stack from now on; `None` when it was the last, or never shared.
+    pub(crate) fn leave_listener(&mut self, slot: u32, id: ListenerId) -> Option<u32> {
+        let at = self
+            .shared_listeners
+            .iter()
+            .position(|shared| shared.id == id)?;
+        let shared = &mut self.shared_listeners[at];
+        shared.members.retain(|member| *member != slot);
+        let first = shared.members.first().copied();
+        if first.is_none() {
+            self.shared_listeners.swap_remove(at);
+        }
+        first
+    }
+
+    /// Which member the next connection is for, and its number among them: one with an accept, else one that ever accepted.
+    fn member_for(&self, listener: u32) -> Option<(u32, usize, usize)> {
+        let Role::Listening(listening) = &self.dtis.get(listener)?.role else {
+            return None;
+        };
+        let shared = &self.shared_listeners;
+        let at = shared.iter().position(|shared| shared.id == listening.id)?;
+        let shared = &shared[at];
+        let count = shared.members.len();
+        let in_turn = (0..count).map(|n| (shared.next + n) % count);
+        let listening = |n: usize| match &self.dtis.get(shared.members[n])?.role {
+            Role::Listening(listening) => Some(listening),
+            _ => None,
+        };
+        let ready = |n: &usize| listening(*n).is_some_and(|l| !l.accepts.is_empty());
+        let active = |n: &usize| {
+            listening(*n).is_some_and(|l| l.accepting && l.waiting.len() < l.backlog as usize)
+        };
+        let chosen = in_turn.clone().find(ready);
+        let chosen = chosen.or_else(|| in_turn.clone().find(active))?;
+        Some((shared.members[chosen], at, chosen))
+    }
+
+    /// The member that the next connection of a listener is for.
+    pub(crate) fn accepting_member(&self, listener: u32) -> u32 {
+        if self.shared_listeners.is_empty() {
+            return listener;
+        }
+        self.member_for(listener)
+            .map_or(listener, |(member, ..)| member)
+    }
+
+    /// The same, and the next one is another's.
+    pub(crate) fn take_accepting_member(&mut self, listener: u32) -> u32 {
+        if self.shared_listeners.is_empty() {
+            return listener;
+        }
+        let Some((member, at, number)) = self.member_for(listener) else {
+            return listener;
+        };
+        self.shared_listeners[at].next = number + 1;
+        member
+    }
+}

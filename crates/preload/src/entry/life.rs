@@ -1,0 +1,184 @@
+//! Making, naming, connecting and ending sockets.
+
+use libc::{c_int, sockaddr, socklen_t};
+use rustix::io::Errno;
+
+use super::socket_of;
+use crate::guard::{answer, is_inside, within};
+use crate::process::process;
+use crate::socket::{Kind, Socket, install};
+use crate::{real, sys};
+
+/// socket(2). An internet socket is remembered: its address decides whose it is.
+///
+/// # Safety
+///
+/// As libc's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn socket(domain: c_int, kind: c_int, protocol: c_int) -> c_int {
+    // SAFETY: as libc's.
+    let fd = unsafe { real::socket(domain, kind, protocol) };
+    if fd < 0 || is_inside() || !matches!(domain, libc::AF_INET | libc::AF_INET6) {
+        return fd;
+    }
+    let carries = match kind & !(libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC) {
+        libc::SOCK_STREAM if matches!(protocol, 0 | libc::IPPROTO_TCP) => Kind::Stream,
+        libc::SOCK_DGRAM if matches!(protocol, 0 | libc::IPPROTO_UDP) => Kind::Datagram,
+        _ => return fd,
+    };
+    within((), || {
+        let nonblocking = kind & libc::SOCK_NONBLOCK != 0;
+        let socket = Socket::undecided(domain == libc::AF_INET6, carries, nonblocking);
+        // Where the number is too high, the socket is the system's.
+        install(process(), fd, socket);
+    });
+    fd
+}
+
+/// The system has it for good.
+fn forget(fd: c_int) {
+    within((), || drop(process().table.take(fd)));
+}
+
+/// bind(2).
+///
+/// # Safety
+///
+/// As libc's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn bind(fd: c_int, address: *const sockaddr, len: socklen_t) -> c_int {
+    let Some(socket) = socket_of(fd) else {
+        // SAFETY: as libc's.
+        return unsafe { real::bind(fd, address, len) };
+    };
+    // SAFETY: the program's promise.
+    let local = unsafe { sys::read_address(address, len) };
+    let mut system = false;
+    let done = answer(|| {
+        let bound = match local {
+            Some(local) => socket.bind(local)?,
+            None => false,
+        };
+        system = !bound;
+        Ok(0)
+    });
+    if !system {
+        return done as c_int;
+    }
+    // SAFETY: as libc's.
+    let done = unsafe { real::bind(fd, address, len) };
+    if done == 0 && local.is_some_and(|local| !within(false, || socket.bound_by_system(local))) {
+        forget(fd);
+    }
+    done
+}
+
+/// listen(2).
+///
+/// # Safety
+///
+/// As libc's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn listen(fd: c_int, backlog: c_int) -> c_int {
+    let Some(socket) = socket_of(fd) else {
+        // SAFETY: as libc's.
+        return unsafe { real::listen(fd, backlog) };
+    };
+    let mut system = false;
+    let done = answer(|| {
+        system = !socket.listen(fd, backlog)?;
+        Ok(0)
+    });
+    if !system {
+        return done as c_int;
+    }
+    forget(fd);
+    // SAFETY: as libc's.
+    unsafe { real::listen(fd, backlog) }
+}
+
+/// accept(2).
+///
+/// # Safety
+///
+/// As libc's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn accept(fd: c_int, address: *mut sockaddr, len: *mut socklen_t) -> c_int {
+    // SAFETY: as libc's.
+    unsafe { accept4(fd, address, len, 0) }
+}
+
+/// accept4(2).
+///
+/// # Safety
+///
+/// As libc's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn accept4(
+    fd: c_int,
+    address: *mut sockaddr,
+    len: *mut socklen_t,
+    flags: c_int,
+) -> c_int {
+    let Some(socket) = socket_of(fd).filter(|socket| socket.may_accept()) else {
+        // SAFETY: as libc's.
+        return unsafe { real::accept4(fd, address, len, flags) };
+    };
+    answer(|| {
+        if flags & !(libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC) != 0 {
+            return Err(Errno::INVAL);
+        }
+        let (child, peer) = socket.accept(fd, flags)?;
+        // SAFETY: the program's promise.
+        unsafe { sys::write_address(peer, socket.v6, address, len) };
+        Ok(child.into())
+    }) as c_int
+}
+
+/// connect(2).
+///
+/// # Safety
+///
+/// As libc's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn connect(fd: c_int, address: *const sockaddr, len: socklen_t) -> c_int {
+    let Some(socket) = socket_of(fd) else {
+        // SAFETY: as libc's.
+        return unsafe { real::connect(fd, address, len) };
+    };
+    // SAFETY: the program's promise.
+    let peer = unsafe { sys::read_address(address, len) };
+    let mut system = false;
+    let done = answer(|| {
+        let connected = match peer {
+            Some(peer) => socket.connect(peer)?,
+            None if socket.is_engines() => return Err(Errno::AFNOSUPPORT),
+            None => false,
+        };
+        system = !connected;
+        Ok(0)
+    });
+    if !system {
+        return done as c_int;
+    }
+    if socket.kind == Kind::Stream && peer.is_some() {
+        forget(fd);
+    }
+    drop(socket);
+    // SAFETY: as libc's.
+    unsafe { real::connect(fd, address, len) }
+}
+
+/// shutdown(2).
+///
+/// # Safety
+///
+/// As libc's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn shutdown(fd: c_int, how: c_int) -> c_int {
+    let Some(socket) = socket_of(fd).filter(|socket| socket.is_engines()) else {
+        // SAFETY: as libc's.
+        return unsafe { real::shutdown(fd, how) };
+    };
+    answer(|| socket.shutdown(how).map(|()| 0)) as c_int
+}

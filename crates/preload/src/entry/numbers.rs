@@ -1,0 +1,281 @@
+//! Descriptors as numbers: closing, doubling, flags.
+
+use std::os::fd::RawFd;
+
+use libc::{c_int, c_uint, c_ulong};
+use rustix::io::Errno;
+
+use super::socket_of;
+use crate::guard::{answer, is_inside, within};
+use crate::process::{Process, existing};
+use crate::socket::Route;
+use crate::table::Thing;
+use crate::{real, sys};
+
+/// Whether this is a child of vfork, which has our memory but descriptors of its own: nothing may be noted down.
+fn is_visitor(process: &Process) -> bool {
+    std::process::id() != process.pid
+}
+
+/// A number stands for nothing of ours any more.
+fn forget(process: &Process, fd: RawFd) -> Option<Thing> {
+    let thing = process.table.take(fd)?;
+    if let Thing::Socket(socket) = &thing {
+        socket.remove_number(fd);
+    }
+    Some(thing)
+}
+
+/// A number stands for the same as another.
+fn copy(process: &Process, from: RawFd, to: RawFd) {
+    let Some(thing) = process.get(from) else {
+        drop(forget(process, to));
+        return;
+    };
+    drop(forget(process, to));
+    if let Thing::Socket(socket) = &thing {
+        socket.add_number(to);
+    }
+    process.table.put(to, thing);
+}
+
+/// close(2).
+///
+/// # Safety
+///
+/// As libc's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn close(fd: c_int) -> c_int {
+    if !is_inside()
+        && let Some(process) = existing()
+    {
+        if process.is_kept(fd) && !is_visitor(process) {
+            // The library's own: for the program there is nothing.
+            sys::set_errno(libc::EBADF);
+            return -1;
+        }
+        if process.get(fd).is_some() && !is_visitor(process) {
+            // The number goes first: the next open may have it at once.
+            let thing = within(None, || forget(process, fd));
+            sys::close(fd);
+            within((), || drop(thing));
+            return 0;
+        }
+    }
+    // SAFETY: as libc's.
+    unsafe { real::close(fd) }
+}
+
+/// close_range(2).
+///
+/// # Safety
+///
+/// As libc's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int {
+    const CLOEXEC: c_int = libc::CLOSE_RANGE_CLOEXEC as c_int;
+    let process = existing().filter(|process| !is_inside() && !is_visitor(process));
+    let Some(process) = process.filter(|_| first <= last) else {
+        // SAFETY: as libc's.
+        return unsafe { real::close_range(first, last, flags) };
+    };
+    let bound = |number: c_uint| number.min(c_int::MAX as c_uint) as c_int;
+    let things: Vec<Thing> = within(Vec::new(), || {
+        if flags & CLOEXEC != 0 {
+            return Vec::new();
+        }
+        let ours = process.table.used(bound(first), bound(last));
+        ours.iter().filter_map(|fd| forget(process, *fd)).collect()
+    });
+    // Around the library's own.
+    let mut kept = within(Vec::new(), || process.all_kept());
+    kept.retain(|fd| (bound(first)..=bound(last)).contains(fd));
+    let mut from = first;
+    let mut done = 0;
+    for fd in kept {
+        let fd = fd as c_uint;
+        if fd > from {
+            // SAFETY: as libc's.
+            done = done.min(unsafe { real::close_range(from, fd - 1, flags) });
+        }
+        from = fd + 1;
+    }
+    if from <= last {
+        // SAFETY: as libc's.
+        done = done.min(unsafe { real::close_range(from, last, flags) });
+    }
+    within((), || drop(things));
+    done
+}
+
+/// closefrom(3).
+///
+/// # Safety
+///
+/// As libc's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn closefrom(first: c_int) {
+    // SAFETY: as libc's.
+    unsafe { close_range(first.max(0) as c_uint, c_uint::MAX, 0) };
+}
+
+/// dup(2).
+///
+/// # Safety
+///
+/// As libc's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dup(fd: c_int) -> c_int {
+    // SAFETY: as libc's.
+    let made = unsafe { real::dup(fd) };
+    doubled(fd, made)
+}
+
+/// dup2(2).
+///
+/// # Safety
+///
+/// As libc's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dup2(fd: c_int, to: c_int) -> c_int {
+    if let Err(error) = may_replace(to) {
+        sys::set_errno(error.raw_os_error());
+        return -1;
+    }
+    // SAFETY: as libc's.
+    let made = unsafe { real::dup2(fd, to) };
+    if fd == to { made } else { doubled(fd, made) }
+}
+
+/// dup3(2).
+///
+/// # Safety
+///
+/// As libc's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dup3(fd: c_int, to: c_int, flags: c_int) -> c_int {
+    if let Err(error) = may_replace(to) {
+        sys::set_errno(error.raw_os_error());
+        return -1;
+    }
+    // SAFETY: as libc's.
+    let made = unsafe { real::dup3(fd, to, flags) };
+    doubled(fd, made)
+}
+
+/// The library's own descriptors stay where they are.
+fn may_replace(to: c_int) -> Result<(), Errno> {
+    match existing() {
+        Some(process) if !is_inside() && process.is_kept(to) && !is_visitor(process) => {
+            Err(Errno::BUSY)
+        }
+        _ => Ok(()),
+    }
+}
+
+/// After the system has made a double.
+fn doubled(fd: c_int, made: c_int) -> c_int {
+    if made >= 0
+        && !is_inside()
+        && let Some(process) = existing()
+        && (process.get(fd).is_some() || process.get(made).is_some())
+        && !is_visitor(process)
+    {
+        within((), || copy(process, fd, made));
+    }
+    made
+}
+
+/// fcntl(2).
+///
+/// # Safety
+///
+/// As libc's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fcntl(fd: c_int, command: c_int, argument: c_ulong) -> c_int {
+    let Some(socket) = socket_of(fd) else {
+        // SAFETY: as libc's.
+        return unsafe { real::fcntl(fd, command, argument) };
+    };
+    match command {
+        libc::F_SETFL => {
+            let on = argument as c_int & libc::O_NONBLOCK != 0;
+            let silent = within(false, || socket.set_nonblocking(on));
+            let argument = if silent {
+                argument | libc::O_NONBLOCK as c_ulong
+            } else {
+                argument
+            };
+            // SAFETY: as libc's.
+            unsafe { real::fcntl(fd, command, argument) }
+        }
+        libc::F_GETFL => {
+            // SAFETY: as libc's.
+            let flags = unsafe { real::fcntl(fd, command, argument) };
+            match (flags, socket.is_nonblocking()) {
+                (..0, _) => flags,
+                (_, true) => flags | libc::O_NONBLOCK,
+                (_, false) => flags & !libc::O_NONBLOCK,
+            }
+        }
+        libc::F_DUPFD | libc::F_DUPFD_CLOEXEC => {
+            // SAFETY: as libc's.
+            let made = unsafe { real::fcntl(fd, command, argument) };
+            doubled(fd, made)
+        }
+        // SAFETY: as libc's.
+        _ => unsafe { real::fcntl(fd, command, argument) },
+    }
+}
+
+/// fcntl(2) by its other name.
+///
+/// # Safety
+///
+/// As libc's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fcntl64(fd: c_int, command: c_int, argument: c_ulong) -> c_int {
+    // SAFETY: as libc's.
+    unsafe { fcntl(fd, command, argument) }
+}
+
+/// ioctl(2).
+///
+/// # Safety
+///
+/// As libc's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ioctl(fd: c_int, request: c_ulong, argument: c_ulong) -> c_int {
+    let Some(socket) = socket_of(fd) else {
+        // SAFETY: as libc's.
+        return unsafe { real::ioctl(fd, request, argument) };
+    };
+    let number = argument as *mut c_int;
+    match (request, socket.route()) {
+        (libc::FIONBIO, _) if !number.is_null() => {
+            // SAFETY: the program's promise: a number.
+            let on = unsafe { number.read_unaligned() } != 0;
+            let silent = within(false, || socket.set_nonblocking(on));
+            if silent {
+                return 0;
+            }
+            // SAFETY: as libc's.
+            unsafe { real::ioctl(fd, request, argument) }
+        }
+        (libc::FIONREAD | libc::TIOCOUTQ, Route::Engine(raw)) if !number.is_null() => answer(|| {
+            raw.turn();
+            let bytes = if request == libc::FIONREAD {
+                raw.available()
+            } else {
+                raw.in_flight()
+            };
+            let bytes = c_int::try_from(bytes).unwrap_or(c_int::MAX);
+            // SAFETY: the program's promise: room for a number.
+            unsafe { number.write_unaligned(bytes) };
+            Ok(0)
+        })
+            as c_int,
+        // SAFETY: as libc's.
+        _ => unsafe { real::ioctl(fd, request, argument) },
+    }
+}

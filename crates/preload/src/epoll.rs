@@ -1,0 +1,439 @@
+//! Epoll sets with descriptors of both kinds.
+//!
+//! The set's descriptor is the system's own, and the system's descriptors are in it as always. Sockets of the engine are items in
+//! a list here. A wait looks at both, and sleeps on both: on the set, on the event queue (or whoever looks after it), and on the
+//! thread's kick.
+//!
+//! ```text
+//!   the engine's event -> socket -> item, put on the ready list -> a sleeping thread is kicked
+//! ```
+//!
+//! Locks are taken in this order: a set, an item, a socket of the group. Nothing is woken with one of them held.
+
+mod item;
+
+use std::collections::{HashMap, VecDeque};
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::task::Waker;
+use std::time::{Duration, Instant};
+
+use libc::{c_int, epoll_event, pollfd};
+use rustix::event::{EventfdFlags, eventfd};
+use rustix::io::Errno;
+
+use crate::kick::Kick;
+use crate::poll;
+use crate::process::{Process, process};
+use crate::socket::Socket;
+use crate::sys::{self, Mask};
+use crate::table::{Thing, lock};
+pub(crate) use item::Item;
+use item::{Source, Watching};
+
+/// What the system's event of a [`Bump`] says. No program's data is this by accident.
+const BUMP: u64 = 0x5349_4445_434f_5245;
+
+/// With events of the engine's at hand, the system's are looked at only so often, so that neither starves.
+const TURNS: usize = 4;
+
+/// An item: the number under which it was added, and what it stood for then.
+type Key = (RawFd, usize);
+
+#[derive(Default)]
+struct Inner {
+    items: HashMap<Key, Arc<Item>>,
+    ready: VecDeque<Arc<Item>>,
+    /// Threads that may sleep.
+    sleepers: Vec<Arc<Kick>>,
+    /// Who waits for the set itself: another set, or a poll.
+    watchers: Vec<(u64, Waker)>,
+    /// Ends sleeps in the system's own wait, once there is something of the engine's.
+    bump: Option<OwnedFd>,
+}
+
+/// A set.
+pub(crate) struct Epoll {
+    fd: RawFd,
+    inner: Mutex<Inner>,
+    /// Something of the engine's is in it, or was.
+    engine: AtomicBool,
+    /// Something of the system's is in it, or was.
+    system: AtomicBool,
+    /// Threads in the system's own wait.
+    waiting: AtomicUsize,
+    turns: AtomicUsize,
+}
+
+impl Epoll {
+    /// The set behind a descriptor that the system just made.
+    pub(crate) fn new(fd: RawFd) -> Arc<Self> {
+        Arc::new(Self {
+            fd,
+            inner: Mutex::new(Inner::default()),
+            engine: AtomicBool::new(false),
+            system: AtomicBool::new(false),
+            waiting: AtomicUsize::new(0),
+            turns: AtomicUsize::new(0),
+        })
+    }
+
+    /// The same set in a forked child. The engine's entries are the parent's.
+    pub(crate) fn inherited(&self) -> Arc<Self> {
+        let set = Self::new(self.fd);
+        set.system.store(true, Ordering::Relaxed);
+        set
+    }
+
+    /// Whether the system's own wait will not do.
+    pub(crate) fn has_engine(&self) -> bool {
+        self.engine.load(Ordering::SeqCst)
+    }
+
+    /// epoll_ctl.
+    pub(crate) fn control(
+        self: &Arc<Self>,
+        process: &'static Process,
+        operation: c_int,
+        fd: RawFd,
+        events: u32,
+        data: u64,
+    ) -> Result<(), Errno> {
+        let system = || {
+            sys::epoll_ctl(self.fd, operation, fd, events, data)?;
+            self.system
+                .fetch_or(operation == libc::EPOLL_CTL_ADD, Ordering::Relaxed);
+            Ok(())
+        };
+        let source = match process.get(fd) {
+            None => return system(),
+            Some(Thing::Epoll(set)) if Arc::ptr_eq(&set, self) => return Err(Errno::INVAL),
+            Some(Thing::Epoll(set)) => Source::Set(set),
+            Some(Thing::Socket(socket)) => Source::Socket(socket),
+        };
+        let key = (fd, source.identity());
+        let known = lock(&self.inner).items.get(&key).cloned();
+        match (operation, known) {
+            (libc::EPOLL_CTL_ADD, Some(_)) => Err(Errno::EXIST),
+            (libc::EPOLL_CTL_ADD, None) => {
+                if source.has_system() {
+                    system()?;
+                }
+                self.add(key, &source, events, data);
+                Ok(())
+            }
+            (_, None) => Err(Errno::NOENT),
+            (libc::EPOLL_CTL_MOD, Some(item)) => {
+                if source.has_system() {
+                    system()?;
+                }
+                item.modify(events, data);
+                self.enqueue(&item);
+                Ok(())
+            }
+            (libc::EPOLL_CTL_DEL, Some(item)) => {
+                let done = if source.has_system() {
+                    system()
+                } else {
+                    Ok(())
+                };
+                self.remove(&item);
+                done
+            }
+            _ => Err(Errno::INVAL),
+        }
+    }
+
+    fn add(self: &Arc<Self>, key: Key, source: &Source, events: u32, data: u64) {
+        let item = Item::new(key, self, events, data);
+        lock(&self.inner).items.insert(key, Arc::clone(&item));
+        match source {
+            Source::Socket(socket) => {
+                socket.add_item(&item);
+                // A listener that was inherited is opened here.
+                drop(socket.route());
+                if let Some(raw) = socket.raw() {
+                    item.attach(Watching::socket(raw, &item));
+                    self.attached(&item);
+                }
+            }
+            Source::Set(set) => {
+                item.attach(Watching::set(set, &item));
+                if set.has_engine() {
+                    self.attached(&item);
+                }
+            }
+        }
+    }
+
+    /// An item became one of the engine's.
+    pub(crate) fn attached(self: &Arc<Self>, item: &Arc<Item>) {
+        if !self.engine.swap(true, Ordering::SeqCst) {
+            self.end_system_waits();
+        }
+        self.enqueue(item);
+    }
+
+    /// Threads that went to sleep when there was nothing of the engine's come out of the system's wait.
+    fn end_system_waits(&self) {
+        let mut inner = lock(&self.inner);
+        if self.waiting.load(Ordering::SeqCst) == 0 || inner.bump.is_some() {
+            return;
+        }
+        let Ok(bump) = eventfd(1, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK) else {
+            return;
+        };
+        let bump = process().keep_high(bump);
+        let events = libc::EPOLLIN as u32;
+        let _ = sys::epoll_ctl(self.fd, libc::EPOLL_CTL_ADD, bump.as_raw_fd(), events, BUMP);
+        inner.bump = Some(bump);
+    }
+
+    /// Runs the system's own wait, if there is nothing of the engine's; else, or when something came meanwhile and nothing else was found,
+    /// `None`.
+    pub(crate) fn wait_in_system(
+        &self,
+        events: &mut [epoll_event],
+        wait: impl FnOnce(&mut [epoll_event]) -> c_int,
+    ) -> Option<c_int> {
+        self.waiting.fetch_add(1, Ordering::SeqCst);
+        let found = (!self.has_engine()).then(|| wait(events));
+        if self.waiting.fetch_sub(1, Ordering::SeqCst) == 1 && self.has_engine() {
+            let bump = lock(&self.inner).bump.take();
+            if let Some(bump) = bump {
+                let fd = bump.as_raw_fd();
+                let _ = sys::epoll_ctl(self.fd, libc::EPOLL_CTL_DEL, fd, 0, 0);
+                process().release(fd);
+            }
+        }
+        let found = found?;
+        let count = usize::try_from(found).unwrap_or(0).min(events.len());
+        let left = without_bump(events, count);
+        (left == count)
+            .then_some(found)
+            .or_else(|| (left > 0).then_some(left as c_int))
+    }
+
+    /// Puts an item on the ready list, to be looked at, and wakes a thread for it.
+    pub(crate) fn enqueue(&self, item: &Arc<Item>) {
+        let mut wake = Vec::new();
+        {
+            let mut inner = lock(&self.inner);
+            if item.queue() {
+                inner.ready.push_back(Arc::clone(item));
+            }
+            wake.extend(inner.watchers.iter().map(|(_, waker)| waker.clone()));
+            wake_one(&inner);
+        }
+        wake.into_iter().for_each(Waker::wake);
+    }
+
+    fn remove(&self, item: &Arc<Item>) {
+        {
+            let mut inner = lock(&self.inner);
+            inner.items.remove(&item.key());
+            inner.ready.retain(|other| !Arc::ptr_eq(other, item));
+        }
+        item.detach();
+    }
+
+    /// A socket is gone, and its item with it.
+    pub(crate) fn drop_item(&self, item: &Arc<Item>) {
+        self.remove(item);
+    }
+
+    /// Whether a wait would find something of the engine's.
+    pub(crate) fn is_ready(&self) -> bool {
+        let inner = lock(&self.inner);
+        let mut ready = inner.ready.iter();
+        ready.any(|item| item.look().is_some())
+    }
+
+    /// From now on `waker` is woken when there may be something. Gives a number for [`Self::unwatch`].
+    pub(crate) fn watch(&self, waker: Waker) -> u64 {
+        static NUMBERS: AtomicU64 = AtomicU64::new(1);
+        let number = NUMBERS.fetch_add(1, Ordering::Relaxed);
+        lock(&self.inner).watchers.push((number, waker));
+        number
+    }
+
+    pub(crate) fn unwatch(&self, number: u64) {
+        lock(&self.inner)
+            .watchers
+            .retain(|(other, _)| *other != number);
+    }
+
+    /// Takes events of the engine's; how many.
+    fn collect(&self, events: &mut [epoll_event]) -> usize {
+        let mut inner = lock(&self.inner);
+        let mut found = 0;
+        for _ in 0..inner.ready.len() {
+            if found == events.len() {
+                break;
+            }
+            let Some(item) = inner.ready.pop_front() else {
+                break;
+            };
+            // From here on a change puts it there again.
+            item.unqueue();
+            let Some((bits, data)) = item.look() else {
+                continue;
+            };
+            events[found] = epoll_event {
+                events: bits,
+                u64: data,
+            };
+            found += 1;
+            if item.told() && item.queue() {
+                // Level: it is looked at again by the next wait.
+                inner.ready.push_back(item);
+            }
+        }
+        if !inner.ready.is_empty() {
+            wake_one(&inner);
+        }
+        found
+    }
+
+    /// Adds events of the system's.
+    fn collect_system(&self, events: &mut [epoll_event], found: usize) -> Result<usize, Errno> {
+        let room = &mut events[found..];
+        if room.is_empty() || !self.system.load(Ordering::Relaxed) {
+            return Ok(found);
+        }
+        let more = sys::epoll_now(self.fd, room)?;
+        Ok(found + without_bump(room, more))
+    }
+
+    /// epoll_pwait, where something of the engine's is in the set.
+    pub(crate) fn wait(
+        &self,
+        process: &'static Process,
+        events: &mut [epoll_event],
+        timeout: Option<Duration>,
+        mask: Option<Mask>,
+    ) -> Result<usize, Errno> {
+        let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
+        let kick = Kick::of_thread(process)?;
+        let sleeper = Sleeper::new(self, &kick);
+        let mut system: Vec<pollfd> = Vec::with_capacity(3);
+        loop {
+            kick.prepare();
+            if let Some(link) = process.opened() {
+                // Its end is told by the sockets.
+                let _ = link.sockets.turn(Duration::ZERO);
+            }
+            let found = self.collect(events);
+            if found > 0 {
+                kick.cancel();
+                let turn = self.turns.fetch_add(1, Ordering::Relaxed);
+                if mask.is_some() {
+                    sys::ppoll(&mut [], Some(Duration::ZERO), mask)?;
+                }
+                return match turn % TURNS {
+                    0 => self.collect_system(events, found),
+                    _ => Ok(found),
+                };
+            }
+            let left = deadline.map(|at| at.saturating_duration_since(Instant::now()));
+            system.clear();
+            if self.system.load(Ordering::Relaxed) {
+                system.push(pollfd {
+                    fd: self.fd,
+                    events: libc::POLLIN,
+                    revents: 0,
+                });
+            }
+            let slept = if left == Some(Duration::ZERO) {
+                sys::ppoll(&mut system, left, mask).map(|_| ())
+            } else {
+                poll::sleep(process, &kick, &mut system, left, mask)
+            };
+            kick.cancel();
+            let found = self.collect(events);
+            let found = match system.first() {
+                Some(set) if set.revents != 0 => self.collect_system(events, found)?,
+                _ => found,
+            };
+            if found > 0 || left == Some(Duration::ZERO) {
+                drop(sleeper);
+                return Ok(found);
+            }
+            slept?;
+        }
+    }
+}
+
+/// Takes the [`BUMP`] out of the first `count` events; how many are left.
+fn without_bump(events: &mut [epoll_event], count: usize) -> usize {
+    let mut left = 0;
+    for at in 0..count {
+        let event = events[at];
+        if event.u64 != BUMP {
+            events[left] = event;
+            left += 1;
+        }
+    }
+    left
+}
+
+/// Wakes one of the threads that sleep, if one does.
+fn wake_one(inner: &Inner) {
+    let _ = inner.sleepers.iter().any(|kick| kick.wake_if_asleep());
+}
+
+/// A thread's place among those that wait.
+struct Sleeper<'a> {
+    set: &'a Epoll,
+    kick: Arc<Kick>,
+}
+
+impl<'a> Sleeper<'a> {
+    fn new(set: &'a Epoll, kick: &Arc<Kick>) -> Self {
+        lock(&set.inner).sleepers.push(Arc::clone(kick));
+        Self {
+            set,
+            kick: Arc::clone(kick),
+        }
+    }
+}
+
+impl Drop for Sleeper<'_> {
+    fn drop(&mut self) {
+        let mut inner = lock(&self.set.inner);
+        let place = inner
+            .sleepers
+            .iter()
+            .position(|kick| Arc::ptr_eq(kick, &self.kick));
+        if let Some(at) = place {
+            inner.sleepers.swap_remove(at);
+        }
+        // What came for this thread is another's to take.
+        if !inner.ready.is_empty() {
+            wake_one(&inner);
+        }
+    }
+}
+
+impl Drop for Epoll {
+    fn drop(&mut self) {
+        let items: Vec<_> = lock(&self.inner).items.drain().collect();
+        for (_, item) in items {
+            item.detach();
+        }
+    }
+}
+
+impl Socket {
+    /// Its items, now that there is a socket of the engine's.
+    pub(crate) fn attach_items(&self) {
+        let Some(raw) = self.raw() else { return };
+        for item in self.items() {
+            item.attach(Watching::socket(raw.clone(), &item));
+            if let Some(set) = item.set() {
+                set.attached(&item);
+            }
+        }
+    }
+}

@@ -1,0 +1,84 @@
+//! What happens around fork. The child shares no memory of the UAL with its parent: it begins anew, and opens its own at first use.
+//!
+//! Before the fork the parent writes down what its descriptors stand for, so that the child need not look into a table whose locks threads may
+//! hold that it does not have.
+
+use std::cell::RefCell;
+use std::collections::HashSet;
+use std::os::fd::RawFd;
+use std::sync::Arc;
+
+use crate::guard::{self, Stay};
+use crate::process::{self, existing};
+use crate::sys;
+use crate::table::Thing;
+
+/// A descriptor and what it stands for in the child.
+type Heirloom = (RawFd, Thing);
+
+thread_local! {
+    /// From before the fork to after it; both are on this thread.
+    static HEIRLOOMS: RefCell<Vec<Heirloom>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Asks the system to be told of forks.
+pub(crate) fn install() {
+    let _stay = Stay::begin();
+    sys::at_fork(before, parent, child);
+}
+
+extern "C" fn before() {
+    let heirlooms = guard::within(Vec::new(), write_down);
+    let _ = HEIRLOOMS.try_with(|place| place.replace(heirlooms));
+}
+
+fn write_down() -> Vec<Heirloom> {
+    let Some(process) = existing() else {
+        return Vec::new();
+    };
+    let mut heirlooms: Vec<Heirloom> = Vec::new();
+    let mut known = HashSet::new();
+    for fd in process.table.used(0, RawFd::MAX) {
+        if !known.insert(fd) {
+            continue;
+        }
+        match process.get(fd) {
+            Some(Thing::Socket(socket)) => {
+                let (child, numbers) = socket.inherited();
+                let child = Arc::new(child);
+                known.extend(&numbers);
+                let each = numbers
+                    .into_iter()
+                    .map(|fd| (fd, Thing::Socket(Arc::clone(&child))));
+                heirlooms.extend(each);
+            }
+            Some(Thing::Epoll(set)) => heirlooms.push((fd, Thing::Epoll(set.inherited()))),
+            None => {}
+        }
+    }
+    heirlooms
+}
+
+/// Takes what was written down. In the parent it is dropped.
+fn take() -> Vec<Heirloom> {
+    HEIRLOOMS.try_with(RefCell::take).unwrap_or_default()
+}
+
+extern "C" fn parent() {
+    guard::within((), || drop(take()));
+}
+
+extern "C" fn child() {
+    guard::within((), || {
+        let Some((old, new)) = process::renew() else {
+            return;
+        };
+        // The parent's link to the agent is its sign of life: the child must not keep it up.
+        for fd in old.all_kept() {
+            sys::close(fd);
+        }
+        for (fd, thing) in take() {
+            new.table.put(fd, thing);
+        }
+    });
+}

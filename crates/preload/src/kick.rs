@@ -1,0 +1,98 @@
+//! Ending the sleep of a thread that is in the system's poll.
+
+use std::cell::RefCell;
+use std::os::fd::{IntoRawFd, RawFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Wake, Waker};
+
+use rustix::event::{EventfdFlags, eventfd};
+use rustix::io::Errno;
+
+use crate::process::{self, Process};
+use crate::sys;
+
+/// A thread's eventfd, and whether it sleeps.
+pub(crate) struct Kick {
+    process: &'static Process,
+    fd: RawFd,
+    sleeping: AtomicBool,
+}
+
+thread_local! {
+    static KICK: RefCell<Option<Arc<Kick>>> = const { RefCell::new(None) };
+}
+
+impl Kick {
+    /// This thread's.
+    pub(crate) fn of_thread(process: &'static Process) -> Result<Arc<Self>, Errno> {
+        let known = KICK.try_with(|kick| kick.borrow().clone()).ok().flatten();
+        if let Some(kick) = known.filter(|kick| std::ptr::eq(kick.process, process)) {
+            return Ok(kick);
+        }
+        let fd = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        let kick = Arc::new(Self {
+            process,
+            fd: process.keep_high(fd).into_raw_fd(),
+            sleeping: AtomicBool::new(false),
+        });
+        // A thread that is ending uses it once.
+        let _ = KICK.try_with(|place| place.replace(Some(Arc::clone(&kick))));
+        Ok(kick)
+    }
+
+    /// Wakes this thread.
+    pub(crate) fn waker(self: &Arc<Self>) -> Waker {
+        Waker::from(Arc::clone(self))
+    }
+
+    /// The descriptor to sleep on.
+    pub(crate) fn fd(&self) -> RawFd {
+        self.fd
+    }
+
+    /// From here on wakes end a sleep. Look once more before sleeping.
+    pub(crate) fn prepare(&self) {
+        self.sleeping.store(true, Ordering::SeqCst);
+    }
+
+    /// After the sleep, or instead of it.
+    pub(crate) fn cancel(&self) {
+        if !self.sleeping.swap(false, Ordering::SeqCst) {
+            // Somebody wrote, or is about to; what comes late ends another sleep for nothing.
+            let mut count = [0; 8];
+            let _ = rustix::io::read(sys::borrow(self.fd), &mut count);
+        }
+    }
+}
+
+impl Kick {
+    /// Ends the thread's sleep; false if it does not sleep.
+    pub(crate) fn wake_if_asleep(&self) -> bool {
+        let asleep = self.sleeping.swap(false, Ordering::SeqCst);
+        if asleep {
+            let _ = rustix::io::write(sys::borrow(self.fd), &1u64.to_ne_bytes());
+        }
+        asleep
+    }
+}
+
+impl Wake for Kick {
+    fn wake(self: Arc<Self>) {
+        self.wake_if_asleep();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        self.wake_if_asleep();
+    }
+}
+
+impl Drop for Kick {
+    fn drop(&mut self) {
+        // In a forked child the parent's are closed already.
+        if process::existing().is_some_and(|now| std::ptr::eq(now, self.process)) {
+            self.process.release(self.fd);
+            sys::close(self.fd);
+        }
+    }
+}

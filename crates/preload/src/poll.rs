@@ -1,0 +1,256 @@
+//! Waiting for descriptors of both kinds: poll, select, and blocking calls on sockets that have both.
+
+use std::os::fd::RawFd;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use libc::{c_short, pollfd};
+use rustix::io::Errno;
+use sidecore_client::{RawSocket, Ready};
+
+use crate::epoll::Epoll;
+use crate::kick::Kick;
+use crate::process::{Process, process};
+use crate::socket::Route;
+use crate::sys::{self, Mask};
+use crate::table::Thing;
+
+/// Readiness as poll's bits.
+pub(crate) fn bits(ready: Ready) -> c_short {
+    let mut bits = 0;
+    if ready.read {
+        bits |= libc::POLLIN | libc::POLLRDNORM;
+    }
+    if ready.write {
+        bits |= libc::POLLOUT | libc::POLLWRNORM;
+    }
+    if ready.read_ended {
+        bits |= libc::POLLRDHUP;
+    }
+    if ready.hung_up {
+        bits |= libc::POLLHUP;
+    }
+    if ready.error {
+        bits |= libc::POLLERR;
+    }
+    bits
+}
+
+/// What is told though nobody asked.
+const ALWAYS: c_short = libc::POLLERR | libc::POLLHUP;
+
+/// What of the engine's is waited for at one place of the list.
+enum Source {
+    Socket(RawSocket),
+    Set(Arc<Epoll>),
+    /// Inherited over a fork, and of no use here.
+    Nowhere,
+}
+
+/// It, and the number under which the thread's kick watches it.
+struct Watched {
+    at: usize,
+    source: Source,
+    number: u64,
+}
+
+impl Watched {
+    fn new(at: usize, source: Source, kick: &Arc<Kick>) -> Self {
+        let number = match &source {
+            Source::Socket(raw) => raw.watch(kick.waker()),
+            Source::Set(set) => set.watch(kick.waker()),
+            Source::Nowhere => 0,
+        };
+        Self { at, source, number }
+    }
+
+    fn ready(&self) -> c_short {
+        match &self.source {
+            Source::Socket(raw) => bits(raw.ready()),
+            Source::Set(set) if set.is_ready() => libc::POLLIN | libc::POLLRDNORM,
+            Source::Set(_) => 0,
+            Source::Nowhere => libc::POLLERR | libc::POLLHUP,
+        }
+    }
+}
+
+impl Drop for Watched {
+    fn drop(&mut self) {
+        match &self.source {
+            Source::Socket(raw) => raw.unwatch(self.number),
+            Source::Set(set) => set.unwatch(self.number),
+            Source::Nowhere => {}
+        }
+    }
+}
+
+/// Whether any of these is the engine's: else the system's own call will do.
+pub(crate) fn concerns(fds: &[pollfd]) -> bool {
+    let process = process();
+    fds.iter().any(|fd| match process.get(fd.fd) {
+        Some(Thing::Socket(socket)) => !matches!(socket.route(), Route::Kernel),
+        Some(Thing::Epoll(set)) => set.has_engine(),
+        None => false,
+    })
+}
+
+/// `ppoll`.
+pub(crate) fn poll(
+    fds: &mut [pollfd],
+    timeout: Option<Duration>,
+    mask: Option<Mask>,
+) -> Result<usize, Errno> {
+    let process = process();
+    let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
+    let kick = Kick::of_thread(process)?;
+    let (watched, mut system) = sort(process, fds, &kick);
+    loop {
+        kick.prepare();
+        if let Some(link) = process.opened() {
+            // Its end is told by the sockets.
+            let _ = link.sockets.turn(Duration::ZERO);
+        }
+        let mut left = deadline.map(|at| at.saturating_duration_since(Instant::now()));
+        if look(fds, &watched) > 0 {
+            left = Some(Duration::ZERO);
+        }
+        let slept = if left == Some(Duration::ZERO) {
+            // The system's are looked at, too; and signals that the mask lets through are delivered.
+            sys::ppoll(&mut system, left, mask).map(|_| ())
+        } else {
+            sleep(process, &kick, &mut system, left, mask)
+        };
+        kick.cancel();
+        look(fds, &watched);
+        let found = merge(fds, &system, &watched);
+        if found > 0 {
+            return Ok(found);
+        }
+        slept?;
+        if left == Some(Duration::ZERO) {
+            return Ok(0);
+        }
+    }
+}
+
+/// Which are the engine's; and the list for the system, with places of the same order (-1 where it has none).
+fn sort(
+    process: &'static Process,
+    fds: &[pollfd],
+    kick: &Arc<Kick>,
+) -> (Vec<Watched>, Vec<pollfd>) {
+    let mut watched = Vec::new();
+    let mut system = Vec::with_capacity(fds.len() + 2);
+    for (at, fd) in fds.iter().enumerate() {
+        let mut of_system = pollfd { revents: 0, ..*fd };
+        let source = match process.get(fd.fd) {
+            Some(Thing::Socket(socket)) => match socket.route() {
+                Route::Kernel => None,
+                Route::Nowhere => {
+                    of_system.fd = -1;
+                    Some(Source::Nowhere)
+                }
+                Route::Engine(raw) => {
+                    of_system.fd = -1;
+                    Some(Source::Socket(raw))
+                }
+                Route::Both(raw) => Some(Source::Socket(raw)),
+            },
+            Some(Thing::Epoll(set)) => Some(Source::Set(set)),
+            None => None,
+        };
+        watched.extend(source.map(|source| Watched::new(at, source, kick)));
+        system.push(of_system);
+    }
+    (watched, system)
+}
+
+/// Writes down what the engine's are ready for; how many are.
+fn look(fds: &mut [pollfd], watched: &[Watched]) -> usize {
+    let mut found = 0;
+    for watched in watched {
+        let fd = &mut fds[watched.at];
+        fd.revents = watched.ready() & (fd.events | ALWAYS);
+        found += usize::from(fd.revents != 0);
+    }
+    found
+}
+
+/// Adds what the system found; how many are ready together.
+fn merge(fds: &mut [pollfd], system: &[pollfd], watched: &[Watched]) -> usize {
+    let mut engines = watched.iter().map(|watched| watched.at).peekable();
+    let mut found = 0;
+    for (at, (fd, of_system)) in fds.iter_mut().zip(system).enumerate() {
+        let engines = engines.next_if_eq(&at).is_some();
+        let told = if of_system.fd < 0 {
+            0
+        } else {
+            of_system.revents
+        };
+        fd.revents = if engines { fd.revents | told } else { told };
+        found += usize::from(fd.revents != 0);
+    }
+    found
+}
+
+/// One sleep, on the system's descriptors, the thread's kick, and the event queue if nobody else looks after it.
+pub(crate) fn sleep(
+    process: &'static Process,
+    kick: &Arc<Kick>,
+    system: &mut Vec<pollfd>,
+    left: Option<Duration>,
+    mask: Option<Mask>,
+) -> Result<(), Errno> {
+    let own = system.len();
+    let readable = |fd: RawFd| pollfd {
+        fd,
+        events: libc::POLLIN,
+        revents: 0,
+    };
+    let mut slept = Ok(());
+    let mut rest = |queue: Option<RawFd>, limit: Option<Duration>| {
+        system.push(readable(kick.fd()));
+        system.extend(queue.map(readable));
+        let time = match (left, limit) {
+            (Some(left), Some(limit)) => Some(left.min(limit)),
+            (left, limit) => left.or(limit),
+        };
+        slept = sys::ppoll(system, time, mask).map(|_| ());
+        system.truncate(own);
+    };
+    match process.opened() {
+        Some(link) => {
+            use std::os::fd::AsRawFd;
+            link.sockets.rest(&kick.waker(), |queue, limit| {
+                rest(queue.map(|fd| fd.as_raw_fd()), limit);
+            });
+        }
+        None => rest(None, None),
+    }
+    slept
+}
+
+/// Repeats an attempt on one descriptor until it does not say AGAIN, waiting for these bits between; AGAIN when time is up.
+pub(crate) fn block<T>(
+    fd: RawFd,
+    events: c_short,
+    deadline: Option<Instant>,
+    mut attempt: impl FnMut() -> Result<T, Errno>,
+) -> Result<T, Errno> {
+    loop {
+        match attempt() {
+            Err(Errno::AGAIN) => {}
+            done => return done,
+        }
+        let left = deadline.map(|at| at.saturating_duration_since(Instant::now()));
+        if left == Some(Duration::ZERO) {
+            return Err(Errno::AGAIN);
+        }
+        let mut fds = [pollfd {
+            fd,
+            events,
+            revents: 0,
+        }];
+        poll(&mut fds, left, None)?;
+    }
+}

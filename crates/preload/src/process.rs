@@ -1,0 +1,266 @@
+//! What one process has. A forked child gets another, and opens its own UAL at first use.
+
+use std::os::fd::{AsRawFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
+use std::path::Path;
+use std::ptr::null_mut;
+use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, OnceLock};
+use std::time::{Duration, Instant};
+
+use sidecore_client::{Death, Sockets, SocketsConfig, Ual, UalConfig};
+
+use crate::config::{Addresses, Config, NoEngine, Take};
+use crate::descriptors::Stash;
+use crate::table::{Table, Thing, lock};
+use crate::{log, sys};
+
+/// Numbers that can be kept from the program.
+const KEPT: usize = 65536;
+
+/// How long an engine that could not be reached is not asked again.
+const PAUSE: Duration = Duration::from_secs(1);
+
+/// The engine, as this process has it.
+pub(crate) struct Link {
+    pub(crate) sockets: Sockets,
+    pub(crate) ual: Ual,
+    /// Number of the descriptor on which the event queue is slept on.
+    rest: RawFd,
+}
+
+#[derive(Default)]
+struct Opening {
+    link: Option<Arc<Link>>,
+    failed: Option<Instant>,
+    told: bool,
+}
+
+/// Everything of one process.
+pub(crate) struct Process {
+    pub(crate) pid: u32,
+    pub(crate) table: Box<Table>,
+    pub(crate) stash: Stash,
+    config: OnceLock<Config>,
+    addresses: Mutex<(Option<Arc<Addresses>>, Option<Instant>)>,
+    opening: Mutex<Opening>,
+    kept: Box<[AtomicU64]>,
+}
+
+static PROCESS: AtomicPtr<Process> = AtomicPtr::new(null_mut());
+
+/// This process's. Made at the first call; never freed.
+pub(crate) fn process() -> &'static Process {
+    let known = PROCESS.load(Ordering::Acquire);
+    // SAFETY: what is stored there is never freed.
+    if let Some(process) = unsafe { known.as_ref() } {
+        return process;
+    }
+    let made = Box::into_raw(Box::new(Process::new()));
+    let stored = PROCESS.compare_exchange(null_mut(), made, Ordering::AcqRel, Ordering::Acquire);
+    match stored {
+        Ok(_) => {
+            crate::fork::install();
+            // SAFETY: it was just made, and is never freed.
+            unsafe { &*made }
+        }
+        Err(other) => {
+            // SAFETY: `made` is ours alone; `other` is never freed.
+            unsafe {
+                drop(Box::from_raw(made));
+                &*other
+            }
+        }
+    }
+}
+
+/// This process's, if anything was ever put there: for calls that need not make one.
+#[inline]
+pub(crate) fn existing() -> Option<&'static Process> {
+    // SAFETY: what is stored there is never freed.
+    unsafe { PROCESS.load(Ordering::Acquire).as_ref() }
+}
+
+/// In a forked child: begins anew, and gives the parent's and the new.
+pub(crate) fn renew() -> Option<(&'static Process, &'static Process)> {
+    let old = existing()?;
+    let new = Process::new();
+    if let Some(config) = old.config.get() {
+        let _ = new.config.set(config.clone());
+    }
+    let new: &'static Process = Box::leak(Box::new(new));
+    PROCESS.store(std::ptr::from_ref(new).cast_mut(), Ordering::Release);
+    Some((old, new))
+}
+
+impl Process {
+    fn new() -> Self {
+        Self {
+            pid: std::process::id(),
+            table: Table::new(),
+            stash: Stash::default(),
+            config: OnceLock::new(),
+            addresses: Mutex::new((None, None)),
+            opening: Mutex::new(Opening::default()),
+            kept: (0..KEPT / 64).map(|_| AtomicU64::new(0)).collect(),
+        }
+    }
+
+    pub(crate) fn config(&self) -> &Config {
+        self.config.get_or_init(Config::from_environment)
+    }
+
+    /// What a descriptor of the program's is.
+    #[inline]
+    pub(crate) fn get(&self, fd: RawFd) -> Option<Thing> {
+        self.table.get(fd)
+    }
+
+    /// Whose addresses are whose; `None` when the engine cannot be asked. Asked again after a second at the earliest.
+    pub(crate) fn addresses(&self) -> Option<Arc<Addresses>> {
+        let mut known = lock(&self.addresses);
+        let fresh = known.1.is_some_and(|at| at.elapsed() < PAUSE);
+        if fresh {
+            return known.0.clone();
+        }
+        known.1 = Some(Instant::now());
+        match Ual::addresses(&self.config().socket) {
+            Ok(own) => {
+                log::debug(format_args!("the engine's addresses: {own:?}"));
+                let take = self.config().take.clone();
+                known.0 = Some(Arc::new(Addresses { take, own }));
+            }
+            Err(error) => {
+                known.0 = None;
+                drop(known);
+                self.no_engine(&error);
+                return None;
+            }
+        }
+        known.0.clone()
+    }
+
+    fn no_engine(&self, error: &dyn std::fmt::Display) {
+        let config = self.config();
+        let path = config.socket.display();
+        if config.no_engine == NoEngine::Exit {
+            log::error(format_args!(
+                "no engine at {path} ({error}): ending, as --no-engine=exit asks"
+            ));
+            std::process::exit(1);
+        }
+        let mut opening = lock(&self.opening);
+        if !std::mem::replace(&mut opening.told, true) {
+            log::error(format_args!(
+                "no engine at {path} ({error}): the system's sockets are used"
+            ));
+        }
+    }
+
+    /// The engine, opened at first use; `None` when it cannot be reached.
+    pub(crate) fn link(&self) -> Option<Arc<Link>> {
+        let mut opening = lock(&self.opening);
+        if let Some(link) = &opening.link
+            && !link.sockets.is_over()
+        {
+            return Some(Arc::clone(link));
+        }
+        if opening.failed.is_some_and(|at| at.elapsed() < PAUSE) {
+            return None;
+        }
+        let opened = sys::without_signals(|| open(&self.config().socket, self.config()));
+        match opened {
+            Ok(link) => {
+                for fd in link.ual.kept_descriptors() {
+                    self.keep(fd);
+                }
+                self.keep(link.rest);
+                let link = Arc::new(link);
+                // The old one's sockets keep it as long as they live.
+                opening.link = Some(Arc::clone(&link));
+                opening.failed = None;
+                Some(link)
+            }
+            Err(error) => {
+                opening.failed = Some(Instant::now());
+                drop(opening);
+                self.no_engine(&error);
+                None
+            }
+        }
+    }
+
+    /// The engine, if it was opened.
+    pub(crate) fn opened(&self) -> Option<Arc<Link>> {
+        lock(&self.opening).link.clone()
+    }
+
+    /// Numbers that are not to be had by the program.
+    pub(crate) fn is_kept(&self, fd: RawFd) -> bool {
+        let Ok(fd) = usize::try_from(fd) else {
+            return false;
+        };
+        let word = self.kept.get(fd / 64);
+        word.is_some_and(|word| word.load(Ordering::Relaxed) >> (fd % 64) & 1 == 1)
+    }
+
+    pub(crate) fn keep(&self, fd: RawFd) {
+        if let Some(word) = self.kept.get(fd as usize / 64) {
+            word.fetch_or(1 << (fd as usize % 64), Ordering::Relaxed);
+        }
+    }
+
+    pub(crate) fn release(&self, fd: RawFd) {
+        if let Some(word) = self.kept.get(fd as usize / 64) {
+            word.fetch_and(!(1 << (fd as usize % 64)), Ordering::Relaxed);
+        }
+    }
+
+    /// All of them.
+    pub(crate) fn all_kept(&self) -> Vec<RawFd> {
+        let bits = self.kept.iter().enumerate().flat_map(|(at, word)| {
+            let word = word.load(Ordering::Relaxed);
+            (0..64).filter_map(move |bit| (word >> bit & 1 == 1).then_some(at * 64 + bit))
+        });
+        bits.map(|fd| fd as RawFd).collect()
+    }
+
+    /// Moves a descriptor of the library's own to a high number, out of the way of the program's, and keeps it.
+    pub(crate) fn keep_high(&self, fd: OwnedFd) -> OwnedFd {
+        let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
+        let base = limit.unwrap_or(4096).clamp(256, 4096) - 128;
+        let moved = sys::fcntl(fd.as_raw_fd(), libc::F_DUPFD_CLOEXEC, base as libc::c_long);
+        let fd = match moved {
+            Ok(high) => {
+                sys::close(fd.into_raw_fd());
+                // SAFETY: just made, and nobody else's.
+                unsafe { OwnedFd::from_raw_fd(high) }
+            }
+            Err(_) => fd,
+        };
+        self.keep(fd.as_raw_fd());
+        fd
+    }
+}
+
+fn open(path: &Path, config: &Config) -> Result<Link, std::io::Error> {
+    let wish = UalConfig {
+        lanes: 1,
+        evqs: 1,
+        wait_cells: 1,
+        spin: config.spin,
+        death: Death::Linger,
+        ..UalConfig::default()
+    };
+    let ual = Ual::open(path, &wish)?;
+    let sockets = Sockets::new(&ual, SocketsConfig::default())?;
+    // Asked for here, so that the watching thread begins now, with all signals blocked, and everything to keep is known.
+    let rest = sockets.prepare_rest()?;
+    let all = config.take == Take::All;
+    log::info(format_args!(
+        "{}: engine at {}{}",
+        std::process::id(),
+        path.display(),
+        if all { ", takes everything" } else { "" }
+    ));
+    Ok(Link { sockets, ual, rest })
+}

@@ -1,0 +1,389 @@
+//! One socket of the program: the system's, the engine's, or both.
+//!
+//! A program says which address it means only when it binds or connects. Until then the descriptor is a socket of the system
+//! (*undecided*), and what is set on it is remembered. Then it stays that and is forgotten here; or the number gets a
+//! descriptor of the engine's instead; or, bound to a wildcard address, it stays and has a socket of the engine's *beside* it.
+
+mod connect;
+mod listen;
+
+use std::net::{IpAddr, SocketAddr};
+use std::os::fd::RawFd;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, Weak};
+use std::time::{Duration, Instant};
+
+use rustix::io::Errno;
+use sidecore_client::{Opt, RawSocket, Shut};
+
+use crate::config::Place;
+use crate::epoll::Item;
+use crate::errors::{errno, told};
+use crate::options::Settings;
+use crate::process::{Process, process};
+use crate::table::{Thing, lock};
+use crate::{log, sys};
+
+/// What a socket carries.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Kind {
+    Stream,
+    Datagram,
+}
+
+/// Whose it is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Role {
+    /// The system's so far.
+    Undecided,
+    /// The engine's.
+    Engine,
+    /// Both listen, or both send and receive.
+    Both,
+    /// A connection or UDP socket of the parent's: this process has its number only.
+    Parents,
+}
+
+/// Where a call on a socket goes.
+pub(crate) enum Route {
+    Kernel,
+    Engine(RawSocket),
+    Both(RawSocket),
+    /// Nowhere: what was inherited over a fork and cannot be used here.
+    Nowhere,
+}
+
+/// A listener of the engine's, as it can be opened once more: in a forked child.
+#[derive(Clone, Copy)]
+struct Listening {
+    local: SocketAddr,
+    backlog: u32,
+    /// Who knows it may listen, too.
+    key: u64,
+}
+
+struct State {
+    role: Role,
+    raw: Option<RawSocket>,
+    /// Bound to this address of the engine's; the system knows nothing of it.
+    bound: Option<SocketAddr>,
+    /// Bound to a wildcard address, at the system.
+    wildcard: bool,
+    settings: Settings,
+    listening: Option<Listening>,
+    /// Whether the end of a connect was told.
+    connected: bool,
+    /// Numbers that stand for it.
+    numbers: Vec<RawFd>,
+    /// Its entries in epoll sets.
+    items: Vec<Weak<Item>>,
+}
+
+/// A socket.
+pub(crate) struct Socket {
+    pub(crate) v6: bool,
+    pub(crate) kind: Kind,
+    nonblocking: AtomicBool,
+    state: Mutex<State>,
+}
+
+impl Socket {
+    fn with(v6: bool, kind: Kind, nonblocking: bool, role: Role, raw: Option<RawSocket>) -> Self {
+        Self {
+            v6,
+            kind,
+            nonblocking: AtomicBool::new(nonblocking),
+            state: Mutex::new(State {
+                connected: raw.is_some(),
+                role,
+                raw,
+                bound: None,
+                wildcard: false,
+                settings: Settings::default(),
+                listening: None,
+                numbers: Vec::new(),
+                items: Vec::new(),
+            }),
+        }
+    }
+
+    /// One that the system just made.
+    pub(crate) fn undecided(v6: bool, kind: Kind, nonblocking: bool) -> Self {
+        Self::with(v6, kind, nonblocking, Role::Undecided, None)
+    }
+
+    /// Where calls go.
+    pub(crate) fn route(&self) -> Route {
+        let state = lock(&self.state);
+        match (state.role, &state.raw, state.listening) {
+            (Role::Engine, Some(raw), _) => Route::Engine(raw.clone()),
+            (Role::Both, Some(raw), _) => Route::Both(raw.clone()),
+            (Role::Engine | Role::Both, None, Some(listening)) => {
+                drop(state);
+                self.listen_again(listening)
+            }
+            (Role::Parents, ..) | (Role::Engine, None, None) => Route::Nowhere,
+            _ => Route::Kernel,
+        }
+    }
+
+    /// What a forked child has of it, with its numbers.
+    pub(crate) fn inherited(&self) -> (Self, Vec<RawFd>) {
+        let state = lock(&self.state);
+        let role = match (state.role, state.listening) {
+            (Role::Engine, None) => Role::Parents,
+            // The system's half is a socket as any other.
+            (Role::Both, None) => Role::Undecided,
+            (role, _) => role,
+        };
+        let child = Self {
+            v6: self.v6,
+            kind: self.kind,
+            nonblocking: AtomicBool::new(self.is_nonblocking()),
+            state: Mutex::new(State {
+                role,
+                raw: None,
+                bound: state.bound,
+                wildcard: state.wildcard,
+                settings: state.settings.clone(),
+                listening: state.listening,
+                connected: false,
+                numbers: state.numbers.clone(),
+                items: Vec::new(),
+            }),
+        };
+        (child, state.numbers.clone())
+    }
+
+    /// Whether it is the engine's alone, be it only bound there.
+    pub(crate) fn is_engines(&self) -> bool {
+        let state = lock(&self.state);
+        matches!(state.role, Role::Engine | Role::Parents) || state.bound.is_some()
+    }
+
+    /// Whether there is a socket of the system's behind the number, that counts.
+    pub(crate) fn has_kernel(&self) -> bool {
+        !matches!(lock(&self.state).role, Role::Engine | Role::Parents)
+    }
+
+    pub(crate) fn is_nonblocking(&self) -> bool {
+        self.nonblocking.load(Ordering::Relaxed)
+    }
+
+    /// Follows a change of O_NONBLOCK. True: the system is not to be told, since its socket never waits.
+    pub(crate) fn set_nonblocking(&self, on: bool) -> bool {
+        self.nonblocking.store(on, Ordering::Relaxed);
+        lock(&self.state).role == Role::Both
+    }
+
+    pub(crate) fn settings<T>(&self, with: impl FnOnce(&mut Settings) -> T) -> T {
+        with(&mut lock(&self.state).settings)
+    }
+
+    /// One more number stands for it.
+    pub(crate) fn add_number(&self, fd: RawFd) {
+        let mut state = lock(&self.state);
+        if !state.numbers.contains(&fd) {
+            state.numbers.push(fd);
+        }
+    }
+
+    /// One fewer.
+    pub(crate) fn remove_number(&self, fd: RawFd) {
+        lock(&self.state).numbers.retain(|other| *other != fd);
+    }
+
+    /// Until when a read or write may wait.
+    pub(crate) fn deadline(&self, write: bool) -> Option<Instant> {
+        let state = lock(&self.state);
+        let timeout = if write {
+            state.settings.write_timeout
+        } else {
+            state.settings.read_timeout
+        };
+        timeout.and_then(|timeout| Instant::now().checked_add(timeout))
+    }
+
+    /// Decides by the address that it is bound to. `Ok(false)`: the system must bind it, and `self` follows by [`Self::bound_by_system`].
+    pub(crate) fn bind(&self, local: SocketAddr) -> Result<bool, Errno> {
+        let process = process();
+        let mut state = lock(&self.state);
+        if state.role != Role::Undecided || state.bound.is_some() {
+            return Err(Errno::INVAL);
+        }
+        let Some(addresses) = process.addresses() else {
+            return Ok(false);
+        };
+        match addresses.place(local) {
+            Place::Kernel => Ok(false),
+            Place::Both => {
+                state.wildcard = true;
+                Ok(false)
+            }
+            Place::Engine => {
+                if process.link().is_none() {
+                    return Ok(false);
+                }
+                state.bound = Some(local);
+                let now = self.kind == Kind::Datagram || local.port() == 0;
+                drop(state);
+                if now {
+                    // A port is chosen, or taken, with the socket itself.
+                    self.open_bound(local, 1)?;
+                }
+                Ok(true)
+            }
+        }
+    }
+
+    /// From here on its numbers stand for the engine's socket.
+    pub(super) fn become_engines(&self, process: &Process, raw: RawSocket) -> Result<(), Errno> {
+        let link = process.link().ok_or(Errno::NETDOWN)?;
+        let mut state = lock(&self.state);
+        if state.role != Role::Engine {
+            process.stash.replace(process, &link, &state.numbers)?;
+        }
+        state.role = Role::Engine;
+        state.raw = Some(raw);
+        drop(state);
+        self.attach_items();
+        Ok(())
+    }
+
+    /// After the system bound it.
+    pub(crate) fn bound_by_system(&self, local: SocketAddr) -> bool {
+        let wildcard = lock(&self.state).wildcard;
+        if wildcard && self.kind == Kind::Datagram && local.port() != 0 {
+            // It can be reached by the engine from now on.
+            if let Err(error) = self.datagram_beside() {
+                log::info(format_args!("the engine does not listen, too: {error}"));
+            }
+        }
+        wildcard || self.kind == Kind::Datagram
+    }
+
+    /// Ends directions.
+    pub(crate) fn shutdown(&self, how: i32) -> Result<(), Errno> {
+        let how = match how {
+            libc::SHUT_RD => Shut::Read,
+            libc::SHUT_WR => Shut::Write,
+            libc::SHUT_RDWR => Shut::Both,
+            _ => return Err(Errno::INVAL),
+        };
+        match self.route() {
+            Route::Engine(raw) if raw.is_listening() => {
+                // As Linux has it: the listener is no more, and blocked accepts end.
+                told(raw.stop_listening())
+            }
+            Route::Engine(raw) => told(raw.shutdown(how)),
+            _ => Err(Errno::NOTCONN),
+        }
+    }
+
+    /// This side's address.
+    pub(crate) fn local(&self) -> Result<SocketAddr, Errno> {
+        let (bound, raw) = {
+            let state = lock(&self.state);
+            (state.bound, state.raw.clone())
+        };
+        match (raw, bound) {
+            (Some(raw), _) => told(raw.local_address()),
+            (None, Some(bound)) => Ok(bound),
+            (None, None) => Err(Errno::INVAL),
+        }
+    }
+
+    /// The peer's.
+    pub(crate) fn peer(&self) -> Result<SocketAddr, Errno> {
+        match self.route() {
+            Route::Engine(raw) => {
+                raw.turn();
+                told(raw.peer_address())
+            }
+            _ => Err(Errno::NOTCONN),
+        }
+    }
+
+    /// SO_ERROR: what went wrong since it was last asked.
+    pub(crate) fn take_error(&self) -> i32 {
+        match self.route() {
+            Route::Engine(raw) | Route::Both(raw) => {
+                raw.turn();
+                let error = raw.take_error();
+                error.map_or(0, |error| errno(&error).raw_os_error())
+            }
+            Route::Kernel | Route::Nowhere => 0,
+        }
+    }
+
+    /// Sets an option of the engine's.
+    pub(crate) fn set_option(&self, option: Opt, value: u64) {
+        if let Route::Engine(raw) | Route::Both(raw) = self.route() {
+            raw.set_option(option, value);
+        }
+    }
+}
+
+/// Puts a socket into the table.
+pub(crate) fn install(process: &Process, fd: RawFd, socket: Socket) -> bool {
+    socket.add_number(fd);
+    process.table.put(fd, Thing::Socket(Arc::new(socket)))
+}
+
+/// Where the system has a socket bound.
+pub(super) fn kernel_name(fd: RawFd) -> Result<SocketAddr, Errno> {
+    let name = rustix::net::getsockname(sys::borrow(fd))?;
+    SocketAddr::try_from(name).map_err(|_| Errno::INVAL)
+}
+
+/// An IPv4-mapped address as one of IPv4, which is what it is on the wire; the wildcard address as this machine.
+pub(crate) fn canonical(address: SocketAddr) -> SocketAddr {
+    match address.ip().to_canonical() {
+        IpAddr::V4(ip) if ip.is_unspecified() => {
+            SocketAddr::new(std::net::Ipv4Addr::LOCALHOST.into(), address.port())
+        }
+        IpAddr::V4(ip) => SocketAddr::new(ip.into(), address.port()),
+        IpAddr::V6(_) => address,
+    }
+}
+
+/// A timeout as SO_RCVTIMEO has it: zero is none.
+pub(crate) fn timeout(time: Duration) -> Option<Duration> {
+    (!time.is_zero()).then_some(time)
+}
+
+impl Socket {
+    /// The engine's socket, if there is one.
+    pub(crate) fn raw(&self) -> Option<RawSocket> {
+        lock(&self.state).raw.clone()
+    }
+
+    /// It was put into an epoll set.
+    pub(crate) fn add_item(&self, item: &Arc<Item>) {
+        let mut state = lock(&self.state);
+        state.items.retain(|item| item.strong_count() > 0);
+        state.items.push(Arc::downgrade(item));
+    }
+
+    /// Its entries in epoll sets.
+    pub(crate) fn items(&self) -> Vec<Arc<Item>> {
+        lock(&self.state)
+            .items
+            .iter()
+            .filter_map(Weak::upgrade)
+            .collect()
+    }
+
+    /// Whether the engine has a say in its accepts.
+    pub(crate) fn may_accept(&self) -> bool {
+        !matches!(self.route(), Route::Kernel)
+    }
+}
+
+impl Drop for Socket {
+    fn drop(&mut self) {
+        for item in self.items() {
+            item.drop_from_set();
+        }
+    }
+}

@@ -1,0 +1,271 @@
+//! Listening, and taking connections.
+
+use std::net::SocketAddr;
+use std::os::fd::{IntoRawFd, RawFd};
+
+use rustix::io::Errno;
+use sidecore_client::{Opt, RawSocket};
+
+use super::{Kind, Listening, Role, Route, Socket, install, kernel_name};
+use crate::errors::{errno, told};
+use crate::process::process;
+use crate::table::lock;
+use crate::{log, poll, sys};
+
+/// The key of listeners that share their port with whoever of the same user asks for it (SO_REUSEPORT).
+const REUSE_PORT: u64 = 1;
+
+impl Socket {
+    /// In a child, a listener is opened once more when it is first used.
+    pub(super) fn listen_again(&self, listening: Listening) -> Route {
+        let opened = process().link().ok_or(Errno::NETDOWN).and_then(|link| {
+            let Listening {
+                local,
+                backlog,
+                key,
+            } = listening;
+            let options = lock(&self.state).settings.before(self.v6, local);
+            told(RawSocket::listen(
+                &link.sockets,
+                local,
+                &options,
+                backlog,
+                key,
+            ))
+        });
+        let mut state = lock(&self.state);
+        match opened {
+            Ok(raw) => {
+                log::debug(format_args!("listens again at {}", listening.local));
+                state.raw = Some(raw.clone());
+                let both = state.role == Role::Both;
+                drop(state);
+                self.attach_items();
+                if both {
+                    Route::Both(raw)
+                } else {
+                    Route::Engine(raw)
+                }
+            }
+            Err(error) => {
+                log::error(format_args!(
+                    "{}: the listener that was inherited cannot be used: {error}",
+                    listening.local
+                ));
+                state.listening = None;
+                match state.role {
+                    // The system's half goes on.
+                    Role::Both => state.role = Role::Undecided,
+                    _ => state.role = Role::Parents,
+                }
+                drop(state);
+                if self.has_kernel() {
+                    Route::Kernel
+                } else {
+                    Route::Nowhere
+                }
+            }
+        }
+    }
+
+    /// The engine's socket for an address to which this was bound.
+    pub(super) fn open_bound(&self, local: SocketAddr, backlog: u32) -> Result<(), Errno> {
+        let process = process();
+        let link = process.link().ok_or(Errno::NETDOWN)?;
+        let (options, key) = self.opening(local);
+        let raw = match self.kind {
+            Kind::Stream => RawSocket::listen(&link.sockets, local, &options, backlog, key),
+            Kind::Datagram => RawSocket::datagram(&link.sockets, local, &options),
+        };
+        let raw = match raw {
+            Ok(raw) => raw,
+            Err(error) => {
+                lock(&self.state).bound = None;
+                return Err(errno(&error));
+            }
+        };
+        let bound = told(raw.local_address())?;
+        {
+            let mut state = lock(&self.state);
+            state.bound = Some(bound);
+            state.listening = (self.kind == Kind::Stream).then_some(Listening {
+                local: bound,
+                backlog,
+                key,
+            });
+        }
+        self.become_engines(process, raw)
+    }
+
+    /// Options for a socket that begins there, and a listener's key: one for all that share the port by SO_REUSEPORT, else one of its own.
+    fn opening(&self, local: SocketAddr) -> (Vec<(Opt, u64)>, u64) {
+        let state = lock(&self.state);
+        let key = match state.settings.shares_port() {
+            true => REUSE_PORT,
+            false => sys::random().max(REUSE_PORT + 1),
+        };
+        (state.settings.before(self.v6, local), key)
+    }
+
+    /// Listens. `Ok(true)`: nothing is left to do for the system.
+    pub(crate) fn listen(&self, fd: RawFd, backlog: i32) -> Result<bool, Errno> {
+        let backlog = if backlog < 0 {
+            4096
+        } else {
+            (backlog as u32).clamp(1, 4096)
+        };
+        let (role, bound, wildcard) = {
+            let state = lock(&self.state);
+            (state.role, state.bound, state.wildcard)
+        };
+        if self.kind != Kind::Stream {
+            return Err(Errno::OPNOTSUPP);
+        }
+        match (role, bound) {
+            // Listening already; the backlog stays. Or it was only to hold its port: then it listens from here on.
+            (Role::Engine | Role::Both, _) => return Ok(true),
+            (Role::Parents, _) => return Err(Errno::INVAL),
+            (Role::Undecided, Some(local)) => {
+                self.open_bound(local, backlog)?;
+                return Ok(true);
+            }
+            (Role::Undecided, None) if !wildcard => return Ok(false),
+            (Role::Undecided, None) => {}
+        }
+        rustix::net::listen(sys::borrow(fd), backlog as i32)?;
+        if let Err(error) = self.listen_beside(fd, backlog) {
+            log::info(format_args!("the engine does not listen, too: {error}"));
+        }
+        Ok(true)
+    }
+
+    /// A listener of the engine's beside the system's, at the same port.
+    fn listen_beside(&self, fd: RawFd, backlog: u32) -> Result<(), Errno> {
+        let process = process();
+        let link = process.link().ok_or(Errno::NETDOWN)?;
+        let local = kernel_name(fd)?;
+        let (options, key) = self.opening(local);
+        let raw = told(RawSocket::listen(
+            &link.sockets,
+            local,
+            &options,
+            backlog,
+            key,
+        ))?;
+        // Either may have nothing when the other has: the system's must never wait.
+        sys::set_nonblocking(fd, true)?;
+        let mut state = lock(&self.state);
+        state.role = Role::Both;
+        state.raw = Some(raw);
+        state.listening = Some(Listening {
+            local,
+            backlog,
+            key,
+        });
+        drop(state);
+        self.attach_items();
+        Ok(())
+    }
+
+    /// Takes a connection: its number and the peer. `None`: the system's listener has the next.
+    pub(crate) fn accept(&self, fd: RawFd, flags: i32) -> Result<(RawFd, SocketAddr), Errno> {
+        let (raw, both) = match self.route() {
+            Route::Engine(raw) => (raw, false),
+            Route::Both(raw) => (raw, true),
+            Route::Kernel | Route::Nowhere => return Err(Errno::INVAL),
+        };
+        if !raw.is_listening() {
+            return Err(Errno::INVAL);
+        }
+        let attempt = || self.accept_now(&raw, both.then_some(fd), flags);
+        if self.is_nonblocking() {
+            return attempt();
+        }
+        let deadline = self.deadline(false);
+        if both {
+            return poll::block(fd, libc::POLLIN, deadline, attempt);
+        }
+        let mut last = None;
+        let done = raw.block(deadline, || match attempt() {
+            Err(Errno::AGAIN) => Err(std::io::ErrorKind::WouldBlock.into()),
+            other => {
+                last = Some(other);
+                Ok(())
+            }
+        });
+        match (done, last) {
+            (Ok(()), Some(accepted)) => accepted,
+            (Err(error), _) if error.kind() == std::io::ErrorKind::TimedOut => Err(Errno::AGAIN),
+            (Err(error), _) => Err(errno(&error)),
+            (Ok(()), None) => Err(Errno::IO),
+        }
+    }
+
+    fn accept_now(
+        &self,
+        raw: &RawSocket,
+        kernel: Option<RawFd>,
+        flags: i32,
+    ) -> Result<(RawFd, SocketAddr), Errno> {
+        let mut accepted = raw.accept();
+        if would_block(&accepted) {
+            raw.turn();
+            accepted = raw.accept();
+        }
+        match (accepted, kernel) {
+            (Ok((child, peer)), _) => self.adopt(child, peer, flags),
+            (Err(error), Some(fd)) if error.kind() == std::io::ErrorKind::WouldBlock => {
+                accept_of_system(fd, flags)
+            }
+            (Err(error), _) => Err(errno(&error)),
+        }
+    }
+
+    /// Gives a connection of the engine's a number.
+    fn adopt(
+        &self,
+        child: RawSocket,
+        peer: Option<SocketAddr>,
+        flags: i32,
+    ) -> Result<(RawFd, SocketAddr), Errno> {
+        let process = process();
+        let link = process.link().ok_or(Errno::NETDOWN)?;
+        let peer = match peer {
+            Some(peer) => peer,
+            None => told(child.peer_address())?,
+        };
+        let nonblocking = flags & libc::SOCK_NONBLOCK != 0;
+        let cloexec = flags & libc::SOCK_CLOEXEC != 0;
+        let fd = process.stash.lowest(process, &link, cloexec)?;
+        if nonblocking {
+            let _ = sys::set_nonblocking(fd, true);
+        }
+        let settings = lock(&self.state).settings.of_child();
+        let socket = Self::with(
+            self.v6,
+            Kind::Stream,
+            nonblocking,
+            Role::Engine,
+            Some(child),
+        );
+        lock(&socket.state).settings = settings;
+        if !install(process, fd, socket) {
+            sys::close(fd);
+            return Err(Errno::MFILE);
+        }
+        Ok((fd, peer))
+    }
+}
+
+fn would_block<T>(result: &std::io::Result<T>) -> bool {
+    matches!(result, Err(error) if error.kind() == std::io::ErrorKind::WouldBlock)
+}
+
+/// The next connection of the system's listener.
+fn accept_of_system(fd: RawFd, flags: i32) -> Result<(RawFd, SocketAddr), Errno> {
+    let with = rustix::net::SocketFlags::from_bits_retain(flags as u32);
+    let (accepted, peer) = rustix::net::acceptfrom_with(sys::borrow(fd), with)?;
+    let peer = peer.and_then(|peer| SocketAddr::try_from(peer).ok());
+    let peer = peer.ok_or(Errno::CONNABORTED)?;
+    Ok((accepted.into_raw_fd(), peer))
+}
