@@ -190,7 +190,8 @@ fn nginx_speaks_tls_and_asks_others() -> Result<()> {
         (format!("https://{ENGINE}:8443/up"), whole),
     ] {
         let mut curl = ground.command("curl");
-        curl.args(["-sSk", "--max-time", "50", &url]);
+        // Workers open their listeners one after the other.
+        curl.args(["-sSk", "--max-time", "50", "--retry", "9", "--retry-connrefused",         curl.args(["-sSk", "--max-time", "50", &url]);url]);
         assert!(finish(curl)?.stdout == wanted, "{url}");
     }
     end_serving(&ground, upstream, server)
