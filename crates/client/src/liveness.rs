@@ -43,6 +43,11 @@ impl Liveness {
         self.gone.load(Ordering::Acquire)
     }
 
+    /// The end is our own doing.
+    pub(crate) fn end(&self) {
+        self.gone.store(true, Ordering::Release);
+    }
+
     /// Whether the socket has ended, asking the system when no thread watches it.
     pub(crate) fn check(&self, socket: impl AsFd) -> bool {
         if self.is_gone() {
