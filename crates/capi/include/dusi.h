@@ -232,7 +232,7 @@ enum Dusi_Operation
   DUSI_OP_LISTEN = 4,
   /* Dusi_Accept (only when it failed). */
   DUSI_OP_ACCEPT = 5,
-  /* Dusi_Connect (only when it was refused). */
+  /* Dusi_Connect of a datagram DTI, or one that was refused at once. */
   DUSI_OP_CONNECT = 6,
   /* A send that was copied, or that failed. */
   DUSI_OP_SEND = 7,
@@ -560,7 +560,7 @@ Dusi_Status Dusi_Accept(Dusi_Dti listener,
  * Connects a DTI.
  *
  * DUSI_EVENT_CONNECTED comes to the TX EvQ, with the own address, or with the status that says why not. Sends may be posted at once. For a
- * datagram DTI it sets where sends without an address go.
+ * datagram DTI it sets where sends without an address go, and the event is DUSI_EVENT_COMPLETION (DUSI_OP_CONNECT).
  *
  * Parameters:
  * - `dti`: the DTI.
@@ -926,7 +926,7 @@ Dusi_Status Dusi_Set_Evq_Signal(Dusi_Evq evq,
  * Asks to be told by signal or descriptor when an event comes to an empty queue.
  *
  * What was posted before is flushed. Nothing is armed when events wait already: take them, and arm again. An armed queue tells once; call Dusi_Disarm_Evq
- * after the sleep, and before the next arming.
+ * after the sleep, and before the next arming. Sometimes it tells of nothing: look whether there is an event.
  *
  * Parameters:
  * - `evq`: the queue.

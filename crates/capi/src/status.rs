@@ -287,8 +287,22 @@ impl From<io::Error> for Failure {
             K::InvalidData => DUSI_PROTOCOL,
             _ => DUSI_SYSTEM,
         };
+        let errno = (status == DUSI_SYSTEM).then(|| errno_of(&error)).or(errno);
         Self { status, errno }
     }
+}
+
+/// The number of an error that may have lost it on its way to words.
+fn errno_of(error: &io::Error) -> i32 {
+    use io::ErrorKind as K;
+    error.raw_os_error().unwrap_or(match error.kind() {
+        K::NotFound => libc::ENOENT,
+        K::PermissionDenied => libc::EACCES,
+        K::ConnectionRefused => libc::ECONNREFUSED,
+        K::InvalidInput => libc::EINVAL,
+        K::OutOfMemory => libc::ENOMEM,
+        _ => libc::EIO,
+    })
 }
 
 impl From<OpenError> for Failure {
@@ -296,7 +310,7 @@ impl From<OpenError> for Failure {
         match error {
             OpenError::Connect(error) => Self {
                 status: DUSI_NO_ENGINE,
-                errno: error.raw_os_error(),
+                errno: Some(errno_of(&error)),
             },
             OpenError::Io(error) => Self::from(error),
             OpenError::Refused(status) => Self::from(of_engine(status)),

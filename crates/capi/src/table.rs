@@ -71,7 +71,8 @@ pub(crate) fn open(make: impl FnOnce(UalName) -> Outcome<Door>) -> Outcome<UalNa
     let _unclaim = Unclaim(Some(place));
     let name = UalName {
         place: place as u16,
-        generation: USES[place].fetch_add(1, Ordering::Relaxed),
+        // Not 0 at first, so that small numbers are no handles.
+        generation: USES[place].fetch_add(1, Ordering::Relaxed).wrapping_add(1),
     };
     let door = make(name)?;
     let slot = SLOTS[place].get_or_init(|| {
@@ -199,7 +200,7 @@ fn queue_slot(name: Name) -> Outcome<&'static QueueSlot> {
     Ok(place)
 }
 
-fn check<'a>(queue: &'a mut Option<Queue>, name: Name) -> Outcome<&'a mut Queue> {
+fn check(queue: &mut Option<Queue>, name: Name) -> Outcome<&mut Queue> {
     let queue = queue.as_mut().filter(|queue| queue.is(name));
     queue.ok_or(DUSI_BAD_HANDLE.into())
 }

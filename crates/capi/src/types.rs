@@ -119,7 +119,7 @@ pub enum Dusi_Operation {
     DUSI_OP_LISTEN = 4,
     /// Dusi_Accept (only when it failed).
     DUSI_OP_ACCEPT = 5,
-    /// Dusi_Connect (only when it was refused).
+    /// Dusi_Connect of a datagram DTI, or one that was refused at once.
     DUSI_OP_CONNECT = 6,
     /// A send that was copied, or that failed.
     DUSI_OP_SEND = 7,

@@ -11,6 +11,7 @@ use std::thread::JoinHandle;
 
 use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
+use sidecore_sys::signals::without_signals;
 
 /// Stack of the watching thread: it calls poll and little else.
 const STACK: usize = 64 << 10;
@@ -76,15 +77,17 @@ impl Liveness {
         let (stop, stopped) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)
             .map(|(reader, writer)| (writer, reader))?;
         let gone = Arc::clone(&self.gone);
+        let watch = move || {
+            if hung_up(&socket, Some(&stopped), false) {
+                gone.store(true, Ordering::Release);
+                ended();
+            }
+        };
         let thread = std::thread::Builder::new()
             .name("sidecore-watch".into())
-            .stack_size(STACK)
-            .spawn(move || {
-                if hung_up(&socket, Some(&stopped), false) {
-                    gone.store(true, Ordering::Release);
-                    ended();
-                }
-            })?;
+            .stack_size(STACK);
+        // The program's signals are for the program's threads.
+        let thread = without_signals(|| thread.spawn(watch))?;
         *watcher = Some(Watcher {
             stop: Some(stop),
             thread: Some(thread),

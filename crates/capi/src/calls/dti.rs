@@ -198,7 +198,7 @@ pub extern "C" fn Dusi_Accept(listener: Dusi_Dti, child: Dusi_Dti, cookie: u64) 
 /// Connects a DTI.
 ///
 /// DUSI_EVENT_CONNECTED comes to the TX EvQ, with the own address, or with the status that says why not. Sends may be posted at once. For a
-/// datagram DTI it sets where sends without an address go.
+/// datagram DTI it sets where sends without an address go, and the event is DUSI_EVENT_COMPLETION (DUSI_OP_CONNECT).
 ///
 /// Parameters:
 /// - `dti`: the DTI.

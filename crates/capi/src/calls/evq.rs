@@ -355,7 +355,7 @@ pub extern "C" fn Dusi_Set_Evq_Signal(evq: Dusi_Evq, signal: c_int, flags: u32) 
 /// Asks to be told by signal or descriptor when an event comes to an empty queue.
 ///
 /// What was posted before is flushed. Nothing is armed when events wait already: take them, and arm again. An armed queue tells once; call Dusi_Disarm_Evq
-/// after the sleep, and before the next arming.
+/// after the sleep, and before the next arming. Sometimes it tells of nothing: look whether there is an event.
 ///
 /// Parameters:
 /// - `evq`: the queue.

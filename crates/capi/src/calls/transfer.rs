@@ -65,7 +65,7 @@ impl Send<'_> {
         table::with_door(dti, Kind::Dti, |door, name| {
             let dti = door.dti(name)?;
             let datagram = door.is_datagram(dti);
-            if self.len == 0 && !datagram || peer.is_some() && !datagram {
+            if !datagram && (self.len == 0 || peer.is_some()) {
                 return Err(DUSI_BAD_ARGUMENT.into());
             }
             if self.region == DUSI_NO_REGION {
