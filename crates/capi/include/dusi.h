@@ -328,8 +328,49 @@ typedef uint32_t Dusi_Option;
 #endif // __STDC_VERSION__ >= 202311L
 #endif // __cplusplus
 
+/*
+ * What a program wishes for when it opens a UAL. The engine's policy may grant less: Dusi_Get_Ual_Info tells. A field that is 0 stands for
+ * the default in brackets.
+ */
+typedef struct {
+  /* Bytes of this structure: sizeof (Dusi_Ual_Config). Must be set. */
+  uint32_t size;
+  /* 0 or DUSI_MANUAL_FLUSH. */
+  uint32_t flags;
+  /* Operations that fit into the doorbell queue, 32 to 65536, rounded up to a power of two [1024]. */
+  uint32_t doorbell_depth;
+  /* DTIs at a time, up to 4194304 [65536]. */
+  uint32_t dtis;
+  /* Event queues, 1 to 512 [8]. */
+  uint32_t evqs;
+  /* Events that fit into an event queue, 8 to 65536, rounded up to a power of two [4096]. */
+  uint32_t evq_depth;
+  /* Bytes of the receive pool [64 MiB]. */
+  uint64_t pool_bytes;
+  /* Microseconds for which a wait polls before it sleeps, plus 1; so 1 sleeps at once [6]. */
+  uint32_t spin;
+  /* Must be 0. */
+  uint32_t reserved;
+} Dusi_Ual_Config;
+
 /* A user adaptation layer (UAL): what one process shares with an engine. 0 is never one. */
 typedef uint64_t Dusi_Ual;
+
+/* What was granted to a UAL. */
+typedef struct {
+  /* Operations that fit into the doorbell queue. */
+  uint32_t doorbell_depth;
+  /* DTIs at a time. */
+  uint32_t dtis;
+  /* Event queues at a time. */
+  uint32_t evqs;
+  /* Events that fit into an event queue. */
+  uint32_t evq_depth;
+  /* Bytes of the receive pool. */
+  uint64_t pool_bytes;
+  /* Which engine process this is: another number after a restart. */
+  uint64_t epoch;
+} Dusi_Ual_Info;
 
 /* An event queue (EvQ) of a UAL. 0 is never one. */
 typedef uint64_t Dusi_Evq;
@@ -381,47 +422,6 @@ typedef struct {
   size_t length;
 } Dusi_Buffer;
 
-/*
- * What a program wishes for when it opens a UAL. The engine's policy may grant less: Dusi_Get_Ual_Info tells. A field that is 0 stands for
- * the default in brackets.
- */
-typedef struct {
-  /* Bytes of this structure: sizeof (Dusi_Ual_Config). Must be set. */
-  uint32_t size;
-  /* 0 or DUSI_MANUAL_FLUSH. */
-  uint32_t flags;
-  /* Operations that fit into the doorbell queue, 32 to 65536, rounded up to a power of two [1024]. */
-  uint32_t doorbell_depth;
-  /* DTIs at a time, up to 4194304 [65536]. */
-  uint32_t dtis;
-  /* Event queues, 1 to 512 [8]. */
-  uint32_t evqs;
-  /* Events that fit into an event queue, 8 to 65536, rounded up to a power of two [4096]. */
-  uint32_t evq_depth;
-  /* Bytes of the receive pool [64 MiB]. */
-  uint64_t pool_bytes;
-  /* Microseconds for which a wait polls before it sleeps, plus 1; so 1 sleeps at once [6]. */
-  uint32_t spin;
-  /* Must be 0. */
-  uint32_t reserved;
-} Dusi_Ual_Config;
-
-/* What was granted to a UAL. */
-typedef struct {
-  /* Operations that fit into the doorbell queue. */
-  uint32_t doorbell_depth;
-  /* DTIs at a time. */
-  uint32_t dtis;
-  /* Event queues at a time. */
-  uint32_t evqs;
-  /* Events that fit into an event queue. */
-  uint32_t evq_depth;
-  /* Bytes of the receive pool. */
-  uint64_t pool_bytes;
-  /* Which engine process this is: another number after a restart. */
-  uint64_t epoch;
-} Dusi_Ual_Info;
-
 /* In place of a region: the bytes lie in any memory, and are copied (at most DUSI_COPY_MAX of them). */
 #define DUSI_NO_REGION 0
 
@@ -431,6 +431,629 @@ typedef struct {
 #ifdef __cplusplus
 extern "C" {
 #endif // __cplusplus
+
+/*
+ * Tells the version of the library, as DUSI_VERSION tells that of the header.
+ *
+ * Blocking: no.
+ */
+uint32_t Dusi_Version(void);
+
+/*
+ * Says a status in words.
+ *
+ * The text is English, needs no freeing, and never changes. Numbers that are no status have a text, too. May be called in a signal handler and
+ * after a fork.
+ *
+ * Parameters:
+ * - `status`: one of Dusi_Status, from a call or an event.
+ *
+ * Blocking: no.
+ */
+const char *Dusi_Status_String(int32_t status);
+
+/*
+ * Says a status as the errno that a socket call would have given.
+ *
+ * For programs that map this interface to that of sockets: DUSI_CONNECTION_REFUSED is ECONNREFUSED, and so on; DUSI_OK is 0; numbers that are
+ * no status are EIO. May be called in a signal handler and after a fork.
+ *
+ * Parameters:
+ * - `status`: one of Dusi_Status, from a call or an event.
+ *
+ * Blocking: no.
+ */
+int Dusi_Status_Errno(int32_t status);
+
+/*
+ * Opens a UAL: connects to an engine, and maps the memory that is shared with it.
+ *
+ * A process may open several; each is a protection domain of its own, with its own doorbell queue, event queues, DTIs and memory. Threads that
+ * are to have nothing to do with each other open one each.
+ *
+ * Parameters:
+ * - `path`: of the engine's socket; NULL for the default, /run/sidecore.sock for root, else $XDG_RUNTIME_DIR/sidecore.sock.
+ * - `config`: what is wished for; NULL for the defaults.
+ * - `ual`: where the handle is stored. The caller owns it, and ends it by Dusi_Close_Ual.
+ *
+ * Blocking: until the engine's agent has answered.
+ *
+ * Statuses: DUSI_OK; DUSI_BAD_ARGUMENT; DUSI_NO_ENGINE (errno says why); DUSI_NOT_PERMITTED and DUSI_NO_RESOURCES, by the engine's policy;
+ * DUSI_VERSION_MISMATCH; DUSI_PROTOCOL; DUSI_EXHAUSTED, with 512 UALs open; DUSI_SYSTEM (errno says why).
+ *
+ * Paper: Dusi_Open_Ual, section 5, with the depth of the doorbell queue and the number of DTIs.
+ *
+ * Pointers:
+ * `path` and `config` are NULL or point to what their types say; `ual` is NULL or points to room for a handle.
+ */
+Dusi_Status Dusi_Open_Ual(const char *path,
+                          const Dusi_Ual_Config *config,
+                          Dusi_Ual *ual);
+
+/*
+ * Opens a UAL over a connected socket: of an engine in this process, or one that was passed on by another.
+ *
+ * As Dusi_Open_Ual else.
+ *
+ * Parameters:
+ * - `socket`: a stream socket of AF_UNIX that is connected to an engine's agent. It is duplicated; the caller's own may be closed.
+ * - `config`: what is wished for; NULL for the defaults.
+ * - `ual`: where the handle is stored.
+ *
+ * Blocking: until the engine's agent has answered.
+ *
+ * Statuses: as Dusi_Open_Ual.
+ *
+ * Paper: Dusi_Open_Ual, section 5.
+ *
+ * Pointers:
+ * `config` is NULL or points to a structure; `ual` is NULL or points to room for a handle.
+ */
+Dusi_Status Dusi_Open_Ual_On(int socket,
+                             const Dusi_Ual_Config *config,
+                             Dusi_Ual *ual);
+
+/*
+ * Closes a UAL, with everything in it.
+ *
+ * Connections that are still open are reset: close what is to end in good order by Dusi_Close before, and wait for DUSI_EVENT_CLOSED. Every handle of
+ * the UAL means nothing from now on, and its memory is unmapped: what Dusi_Allocate_Memory gave, and received bytes. Threads that sleep
+ * on its event queues wake with DUSI_DISCONNECTED.
+ *
+ * Parameters:
+ * - `ual`: the UAL.
+ *
+ * Blocking: for threads that are just leaving a call.
+ *
+ * Statuses: DUSI_OK; DUSI_BAD_HANDLE; DUSI_FORKED.
+ *
+ * Paper: not named there; the counterpart of Dusi_Open_Ual.
+ */
+Dusi_Status Dusi_Close_Ual(Dusi_Ual ual);
+
+/*
+ * Tells what was granted to a UAL.
+ *
+ * Parameters:
+ * - `ual`: the UAL.
+ * - `info`: where it is stored.
+ * - `size`: sizeof (Dusi_Ual_Info); another number is refused.
+ *
+ * Blocking: no.
+ *
+ * Statuses: DUSI_OK; DUSI_BAD_HANDLE; DUSI_BAD_ARGUMENT; DUSI_FORKED.
+ *
+ * Paper: not named there.
+ *
+ * Pointers:
+ * `info` is NULL or points to room for a structure.
+ */
+Dusi_Status Dusi_Get_Ual_Info(Dusi_Ual ual, Dusi_Ual_Info *info, size_t size);
+
+/*
+ * Tells whether the engine still holds a UAL open.
+ *
+ * After DUSI_DISCONNECTED every connection of the UAL is lost. Close it, and open another when there is an engine again.
+ *
+ * Parameters:
+ * - `ual`: the UAL.
+ *
+ * Blocking: no. A system call, as long as no thread has slept on an event queue.
+ *
+ * Statuses: DUSI_OK; DUSI_DISCONNECTED; DUSI_BAD_HANDLE; DUSI_FORKED.
+ *
+ * Paper: not named there.
+ */
+Dusi_Status Dusi_Check_Ual(Dusi_Ual ual);
+
+/*
+ * Makes a sleeping engine look at what was posted.
+ *
+ * Only needed with DUSI_MANUAL_FLUSH, where it is called once for many calls, and to give back chunks at once: they are gathered until the next
+ * flush, or the next posting without DUSI_MANUAL_FLUSH. Calls that wait or arm do it by themselves.
+ *
+ * Parameters:
+ * - `ual`: the UAL.
+ *
+ * Blocking: no. A system call, if the engine sleeps.
+ *
+ * Statuses: DUSI_OK; DUSI_BAD_HANDLE; DUSI_FORKED.
+ *
+ * Paper: posting to the doorbell queue (DbQ), sections 4.1 and 5.
+ */
+Dusi_Status Dusi_Flush(Dusi_Ual ual);
+
+/*
+ * Tells how many operations can be posted for certain.
+ *
+ * While an event queue is full the engine reads no operations, so a loop that waits for room must take events meanwhile. One that keeps what it takes in a
+ * list of its own, and works on it while there is room for what follows from one event, never meets DUSI_DOORBELL_FULL: see
+ * examples/dusi_echo_server.c.
+ *
+ * Parameters:
+ * - `ual`: the UAL.
+ * - `room`: where the number is stored. With one posting thread it only grows until that thread posts.
+ *
+ * Blocking: no.
+ *
+ * Statuses: DUSI_OK; DUSI_BAD_HANDLE; DUSI_BAD_ARGUMENT; DUSI_FORKED.
+ *
+ * Paper: not named there.
+ *
+ * Pointers:
+ * `room` is NULL or points to room for a number.
+ */
+Dusi_Status Dusi_Get_Doorbell_Room(Dusi_Ual ual,
+                                   uint32_t *room);
+
+/*
+ * Does nothing, and says so on an event queue.
+ *
+ * Its DUSI_EVENT_COMPLETION (DUSI_OP_NOP) tells that the engine has read everything that was posted before. It is also a way for one thread to wake
+ * another that sleeps on the queue.
+ *
+ * Parameters:
+ * - `evq`: where the event is to come.
+ * - `cookie`: comes back with the event.
+ *
+ * Blocking: no.
+ *
+ * Statuses: DUSI_OK; DUSI_BAD_HANDLE; DUSI_DOORBELL_FULL; DUSI_FORKED.
+ *
+ * Paper: not named there.
+ */
+Dusi_Status Dusi_Nop(Dusi_Evq evq,
+                     uint64_t cookie);
+
+/*
+ * Takes the address out of an event.
+ *
+ * Which events have one, and whose it is, stands with their kinds. As getsockname(2), it stores as much as there is room for, and the whole
+ * length in `length`. May be called in a signal handler and after a fork.
+ *
+ * Parameters:
+ * - `event`: the event.
+ * - `address`: where the address is stored: a struct sockaddr_in or sockaddr_in6. A struct sockaddr_storage holds both.
+ * - `length`: the room there, in bytes; then the address's length.
+ *
+ * Blocking: no.
+ *
+ * Statuses: DUSI_OK; DUSI_EMPTY if the event has no address; DUSI_BAD_ARGUMENT.
+ *
+ * Paper: not named there.
+ *
+ * Pointers:
+ * `event` is NULL or points to an event; `length` is NULL or points to a length; `address` is NULL or points to so many bytes.
+ */
+Dusi_Status Dusi_Event_Address(const Dusi_Event *event,
+                               struct sockaddr *address,
+                               socklen_t *length);
+
+/*
+ * Makes memory, and registers it.
+ *
+ * It is zeroed, and shared with the engine, which reads it for sends and writes it for receives.
+ *
+ * Parameters:
+ * - `ual`: the UAL.
+ * - `length`: bytes, at least 1; rounded up to whole pages.
+ * - `flags`: 0 or DUSI_HUGE_PAGES.
+ * - `region`: where the handle is stored. The caller owns it, and ends it by Dusi_Deregister_Memory.
+ * - `address`: where it is stored where the memory lies in this process; valid until it is deregistered, or the UAL is closed.
+ *
+ * Blocking: until the engine's agent has answered.
+ *
+ * Statuses: DUSI_OK; DUSI_BAD_HANDLE; DUSI_BAD_ARGUMENT; DUSI_NO_RESOURCES by the engine's policy; DUSI_DISCONNECTED; DUSI_SYSTEM (errno says why; with
+ * DUSI_HUGE_PAGES, ENOMEM if too few are free); DUSI_FORKED.
+ *
+ * Paper: memory registration, section 5.
+ *
+ * Pointers:
+ * `region` and `address` are NULL or point to room for what their types say.
+ */
+Dusi_Status Dusi_Allocate_Memory(Dusi_Ual ual,
+                                 size_t length,
+                                 uint32_t flags,
+                                 Dusi_Region *region,
+                                 void **address);
+
+/*
+ * Registers memory that the caller made.
+ *
+ * The engine's process must be able to map it, and nobody may be able to cut it short: so it must be a memfd (memfd_create(2) with
+ * MFD_ALLOW_SEALING) with the seals F_SEAL_SHRINK and F_SEAL_GROW. It is mapped here a second time, writable if it may be; `data` of
+ * sends and receives are addresses in that mapping. The descriptor stays the caller's, and may be closed.
+ *
+ * Parameters:
+ * - `ual`: the UAL.
+ * - `memfd`: the memory's descriptor.
+ * - `region`: where the handle is stored. The caller owns it, and ends it by Dusi_Deregister_Memory.
+ * - `address`: where it is stored where the memory lies in this process.
+ * - `length`: where its bytes are stored; may be NULL.
+ *
+ * Blocking: until the engine's agent has answered.
+ *
+ * Statuses: as Dusi_Allocate_Memory; DUSI_BAD_ARGUMENT also if it is no memfd that is sealed so.
+ *
+ * Paper: memory registration, section 5.
+ *
+ * Pointers:
+ * `region`, `address` and `length` are NULL or point to room for what their types say.
+ */
+Dusi_Status Dusi_Register_Memory(Dusi_Ual ual,
+                                 int memfd,
+                                 Dusi_Region *region,
+                                 void **address,
+                                 size_t *length);
+
+/*
+ * Registers memory without waiting until the engine has it.
+ *
+ * As Dusi_Register_Memory, but DUSI_EVENT_REGISTERED on the queue tells, with the cookie, when sends and receives may refer to the memory. Its bytes may
+ * be read and written at once.
+ *
+ * Parameters:
+ * - `ual`: the UAL.
+ * - `memfd`: the memory's descriptor.
+ * - `evq`: where the event is to come, of the same UAL.
+ * - `cookie`: comes back with the event.
+ * - `region`: where the handle is stored.
+ * - `address`: where it is stored where the memory lies in this process.
+ *
+ * Blocking: for the answer of the engine's agent, which is another thread than the one that moves data.
+ *
+ * Statuses: as Dusi_Register_Memory.
+ *
+ * Paper: "a new, asynchronous version of the DUSI memory registration operation", wished for in section 6.4.
+ *
+ * Pointers:
+ * `region` and `address` are NULL or point to room for what their types say.
+ */
+Dusi_Status Dusi_Register_Memory_Async(Dusi_Ual ual,
+                                       int memfd,
+                                       Dusi_Evq evq,
+                                       uint64_t cookie,
+                                       Dusi_Region *region,
+                                       void **address);
+
+/*
+ * Copies a file into memory, and registers that.
+ *
+ * A file itself cannot be registered: anybody who may write it could cut it short while the engine reads. The copy does not follow later changes
+ * of the file.
+ *
+ * Parameters:
+ * - `ual`: the UAL.
+ * - `path`: of the file.
+ * - `region`: where the handle is stored. The caller owns it, and ends it by Dusi_Deregister_Memory.
+ * - `address`: where it is stored where the copy lies in this process.
+ * - `length`: where the file's length in bytes is stored.
+ *
+ * Blocking: for reading the file, and until the engine's agent has answered.
+ *
+ * Statuses: as Dusi_Allocate_Memory; DUSI_SYSTEM if the file cannot be read (errno says why).
+ *
+ * Paper: section 6.4, "the userver mmaps requested files and registers the mmap'd memory regions".
+ *
+ * Pointers:
+ * `path` is NULL or points to a string; `region`, `address` and `length` are NULL or point to room for what their types say.
+ */
+Dusi_Status Dusi_Register_File(Dusi_Ual ual,
+                               const char *path,
+                               Dusi_Region *region,
+                               void **address,
+                               size_t *length);
+
+/*
+ * Gives memory back.
+ *
+ * The handle means nothing from now on, and the mapping that the library made is gone: the address must not be used any more. The engine keeps
+ * its own as long as posted sends and receives refer to it; DUSI_EVENT_COMPLETION (DUSI_OP_DEREGISTER) tells when it has let go.
+ *
+ * Parameters:
+ * - `region`: the memory.
+ * - `evq`: where the event is to come, of the same UAL.
+ * - `cookie`: comes back with the event.
+ *
+ * Blocking: no.
+ *
+ * Statuses: DUSI_OK; DUSI_BAD_HANDLE; DUSI_DOORBELL_FULL; DUSI_FORKED.
+ *
+ * Paper: "until it is later unregistered by the application", section 6.4.
+ */
+Dusi_Status Dusi_Deregister_Memory(Dusi_Region region,
+                                   Dusi_Evq evq,
+                                   uint64_t cookie);
+
+/*
+ * Asks what the engine knows of a connection: Linux's struct tcp_info.
+ *
+ * The engine writes as much of it as fits into registered memory; DUSI_EVENT_COMPLETION (DUSI_OP_GET_OPTION) on the TX EvQ tells how many bytes, in
+ * `value`.
+ *
+ * Parameters:
+ * - `dti`: a stream DTI.
+ * - `region`: the memory that it is to be written to.
+ * - `data`: its first byte there.
+ * - `length`: the room there; sizeof (struct tcp_info) of the caller's headers.
+ * - `cookie`: comes back with the event.
+ *
+ * Blocking: no.
+ *
+ * Statuses: as Dusi_Recv. In the event also DUSI_WRONG_STATE.
+ *
+ * Paper: missing in the prototype ("getsockopt"), footnote of section 6.4.
+ */
+Dusi_Status Dusi_Get_Info(Dusi_Dti dti,
+                          Dusi_Region region,
+                          void *data,
+                          size_t length,
+                          uint64_t cookie);
+
+/*
+ * Creates an event queue.
+ *
+ * DTIs name the queues that their events go to when they are made; any number of DTIs may share one. While a queue is full the engine keeps what
+ * is for it, and reads no more operations of this UAL: so take events before you wait for room.
+ *
+ * One thread at a time may sleep on a queue. Other threads' calls on it are answered DUSI_BUSY meanwhile; without a sleeper any thread may take
+ * events, and each event is taken once.
+ *
+ * Parameters:
+ * - `ual`: the UAL.
+ * - `evq`: where the handle is stored. The caller owns it, and ends it by Dusi_Destroy_Evq (or Dusi_Close_Ual).
+ *
+ * Blocking: no.
+ *
+ * Statuses: DUSI_OK; DUSI_BAD_HANDLE; DUSI_BAD_ARGUMENT; DUSI_EXHAUSTED if as many exist as were granted; DUSI_FORKED.
+ *
+ * Paper: sections 4.1 and 5, "The application creates Event Queues in the UAL".
+ *
+ * Pointers:
+ * `evq` is NULL or points to room for a handle.
+ */
+Dusi_Status Dusi_Create_Evq(Dusi_Ual ual,
+                            Dusi_Evq *evq);
+
+/*
+ * Destroys an event queue.
+ *
+ * Events that are still on it are dropped, and their chunks returned. It cannot be destroyed while DTIs name it (a DTI ends when it was closed and its
+ * DUSI_EVENT_CLOSED was taken), nor while answers to Dusi_Nop, Dusi_Register_Memory_Async or Dusi_Deregister_Memory are still to come.
+ *
+ * Parameters:
+ * - `evq`: the queue.
+ *
+ * Blocking: no.
+ *
+ * Statuses: DUSI_OK; DUSI_BAD_HANDLE; DUSI_BUSY if it is in use, or slept on; DUSI_FORKED.
+ *
+ * Paper: not named there; the counterpart of creating one.
+ */
+Dusi_Status Dusi_Destroy_Evq(Dusi_Evq evq);
+
+/*
+ * Tells whether an event waits on a queue, and takes none.
+ *
+ * Parameters:
+ * - `evq`: the queue.
+ *
+ * Blocking: no.
+ *
+ * Statuses: DUSI_OK if there is one; DUSI_EMPTY; DUSI_BUSY; DUSI_BAD_HANDLE; DUSI_FORKED.
+ *
+ * Paper: section 5, "very efficient functions for polling EvQs".
+ */
+Dusi_Status Dusi_Poll_Evq(Dusi_Evq evq);
+
+/*
+ * Takes the next event from a queue.
+ *
+ * Parameters:
+ * - `evq`: the queue.
+ * - `event`: where it is stored. With a chunk in it, the caller owes a Dusi_Return_Chunk.
+ *
+ * Blocking: no.
+ *
+ * Statuses: DUSI_OK; DUSI_EMPTY; DUSI_BUSY; DUSI_BAD_HANDLE; DUSI_BAD_ARGUMENT; DUSI_FORKED.
+ *
+ * Paper: section 5, "dequeuing events".
+ *
+ * Pointers:
+ * `event` is NULL or points to room for an event.
+ */
+Dusi_Status Dusi_Dequeue_Event(Dusi_Evq evq, Dusi_Event *event);
+
+/*
+ * Takes several events from a queue.
+ *
+ * Parameters:
+ * - `evq`: the queue.
+ * - `events`: where they are stored.
+ * - `room`: how many fit there, at least 1.
+ * - `count`: where it is stored how many there were; fewer than `room` when no more waited.
+ *
+ * Blocking: no.
+ *
+ * Statuses: DUSI_OK; DUSI_EMPTY, with a count of 0; DUSI_BUSY; DUSI_BAD_HANDLE; DUSI_BAD_ARGUMENT; DUSI_FORKED.
+ *
+ * Paper: section 5, "dequeuing events".
+ *
+ * Pointers:
+ * `events` is NULL or points to room for `room` events; `count` is NULL or points to room for a number.
+ */
+Dusi_Status Dusi_Dequeue_Events(Dusi_Evq evq, Dusi_Event *events, size_t room, size_t *count);
+
+/*
+ * Tells how many events wait on a queue.
+ *
+ * Parameters:
+ * - `evq`: the queue.
+ * - `depth`: where the number is stored.
+ *
+ * Blocking: no. It looks at as many entries as log2 of the queue's size.
+ *
+ * Statuses: DUSI_OK; DUSI_BUSY; DUSI_BAD_HANDLE; DUSI_BAD_ARGUMENT; DUSI_FORKED.
+ *
+ * Paper: section 5, "determining the EvQ event depth".
+ *
+ * Pointers:
+ * `depth` is NULL or points to room for a number.
+ */
+Dusi_Status Dusi_Get_Evq_Depth(Dusi_Evq evq, size_t *depth);
+
+/*
+ * Sleeps until an event waits on a queue.
+ *
+ * It polls for a moment (Dusi_Set_Evq_Spin), then sleeps in the kernel. What was posted before is flushed first. Signals do not end the sleep; for
+ * that, wait on the queue's descriptor (Dusi_Get_Evq_Fd). Events that came before the engine went away are told before DUSI_DISCONNECTED.
+ *
+ * Parameters:
+ * - `evq`: the queue.
+ * - `timeout`: microseconds; 0 only looks, a negative number sets no limit.
+ *
+ * Blocking: yes.
+ *
+ * Statuses: DUSI_OK if an event waits; DUSI_TIMEOUT; DUSI_DISCONNECTED; DUSI_BUSY if another thread sleeps on the queue; DUSI_BAD_HANDLE; DUSI_FORKED.
+ *
+ * Paper: section 5, "functions that allow an application to block on a single queue".
+ */
+Dusi_Status Dusi_Wait_Evq(Dusi_Evq evq,
+                          int64_t timeout);
+
+/*
+ * Sleeps until an event waits on one of several queues of one UAL.
+ *
+ * As Dusi_Wait_Evq. Which queue has the event Dusi_Poll_Evq tells.
+ *
+ * Parameters:
+ * - `evqs`: the queues, all of one UAL.
+ * - `count`: how many, 1 to 512.
+ * - `timeout`: microseconds; 0 only looks, a negative number sets no limit.
+ *
+ * Blocking: yes.
+ *
+ * Statuses: as Dusi_Wait_Evq; DUSI_BAD_ARGUMENT, also for queues of different UALs.
+ *
+ * Paper: section 5, blocking on several EvQs, for which the prototype had signals only.
+ *
+ * Pointers:
+ * `evqs` is NULL or points to `count` handles.
+ */
+Dusi_Status Dusi_Wait_Evqs(const Dusi_Evq *evqs, size_t count, int64_t timeout);
+
+/*
+ * Sets how long a wait on a queue polls before it sleeps.
+ *
+ * Parameters:
+ * - `evq`: the queue.
+ * - `spin`: microseconds; 0 sleeps at once.
+ *
+ * Blocking: no.
+ *
+ * Statuses: DUSI_OK; DUSI_BUSY; DUSI_BAD_HANDLE; DUSI_FORKED.
+ *
+ * Paper: not named there.
+ */
+Dusi_Status Dusi_Set_Evq_Spin(Dusi_Evq evq, uint32_t spin);
+
+/*
+ * Gives a descriptor for epoll, poll or io_uring.
+ *
+ * It is readable after Dusi_Arm_Evq, when an event came or the engine went away. Watch it level-triggered for reading (EPOLLIN), and do
+ * nothing else with it: it is the library's, and closed with the UAL.
+ *
+ * Parameters:
+ * - `evq`: the queue.
+ * - `fd`: where the descriptor is stored. It stays the same for the life of the queue.
+ *
+ * Blocking: the first time, until the engine's agent has answered.
+ *
+ * Statuses: DUSI_OK; DUSI_BUSY; DUSI_DISCONNECTED; DUSI_BAD_HANDLE; DUSI_BAD_ARGUMENT; DUSI_SYSTEM (errno says why); DUSI_FORKED.
+ *
+ * Paper: not named there.
+ *
+ * Pointers:
+ * `fd` is NULL or points to room for a descriptor's number.
+ */
+Dusi_Status Dusi_Get_Evq_Fd(Dusi_Evq evq,
+                            int *fd);
+
+/*
+ * Associates a signal with an event queue.
+ *
+ * Once the queue is armed (Dusi_Arm_Evq), the kernel raises the signal when an event comes to the empty queue, or the engine goes away. The
+ * same signal may be associated with several queues. Block it, and take it by sigwaitinfo(2) or sigtimedwait(2), or have a handler that sets
+ * a flag: no other call of this library may be made in a signal handler. Of a real-time signal, si_fd is the queue's descriptor, and each
+ * queue's is delivered; SIGIO comes instead if the kernel's list of pending signals is full.
+ *
+ * Parameters:
+ * - `evq`: the queue.
+ * - `signal`: the number of the signal; 0 ends the association.
+ * - `flags`: 0, or DUSI_SIGNAL_THREAD: to the calling thread, not the process.
+ *
+ * Blocking: the first time, until the engine's agent has answered.
+ *
+ * Statuses: DUSI_OK; DUSI_BUSY; DUSI_DISCONNECTED; DUSI_BAD_HANDLE; DUSI_BAD_ARGUMENT; DUSI_SYSTEM (errno says why); DUSI_FORKED.
+ *
+ * Paper: section 5, "A function is provided for associating a signal with an EvQ".
+ */
+Dusi_Status Dusi_Set_Evq_Signal(Dusi_Evq evq,
+                                int signal,
+                                uint32_t flags);
+
+/*
+ * Asks to be told by signal or descriptor when an event comes to an empty queue.
+ *
+ * What was posted before is flushed. Nothing is armed when events wait already: take them, and arm again. An armed queue tells once; call Dusi_Disarm_Evq
+ * after the sleep, and before the next arming. Sometimes it tells of nothing: look whether there is an event.
+ *
+ * Parameters:
+ * - `evq`: the queue.
+ *
+ * Blocking: no.
+ *
+ * Statuses: DUSI_OK if it is armed; DUSI_NOT_EMPTY if events wait; DUSI_DISCONNECTED; DUSI_BUSY; DUSI_BAD_HANDLE; DUSI_FORKED.
+ *
+ * Paper: section 5, "it arms the corresponding signal(s)".
+ */
+Dusi_Status Dusi_Arm_Evq(Dusi_Evq evq);
+
+/*
+ * Takes Dusi_Arm_Evq back, and empties the descriptor.
+ *
+ * Does no harm to a queue that is not armed.
+ *
+ * Parameters:
+ * - `evq`: the queue.
+ *
+ * Blocking: no.
+ *
+ * Statuses: DUSI_OK; DUSI_BUSY; DUSI_BAD_HANDLE; DUSI_FORKED.
+ *
+ * Paper: section 5, the counterpart of arming.
+ */
+Dusi_Status Dusi_Disarm_Evq(Dusi_Evq evq);
 
 /*
  * Creates a DTI: a socket.
@@ -711,412 +1334,6 @@ Dusi_Status Dusi_Get_Option(Dusi_Dti dti,
                             uint64_t cookie);
 
 /*
- * Creates an event queue.
- *
- * DTIs name the queues that their events go to when they are made; any number of DTIs may share one. While a queue is full the engine keeps what
- * is for it, and reads no more operations of this UAL: so take events before you wait for room.
- *
- * One thread at a time may sleep on a queue. Other threads' calls on it are answered DUSI_BUSY meanwhile; without a sleeper any thread may take
- * events, and each event is taken once.
- *
- * Parameters:
- * - `ual`: the UAL.
- * - `evq`: where the handle is stored. The caller owns it, and ends it by Dusi_Destroy_Evq (or Dusi_Close_Ual).
- *
- * Blocking: no.
- *
- * Statuses: DUSI_OK; DUSI_BAD_HANDLE; DUSI_BAD_ARGUMENT; DUSI_EXHAUSTED if as many exist as were granted; DUSI_FORKED.
- *
- * Paper: sections 4.1 and 5, "The application creates Event Queues in the UAL".
- *
- * Pointers:
- * `evq` is NULL or points to room for a handle.
- */
-Dusi_Status Dusi_Create_Evq(Dusi_Ual ual,
-                            Dusi_Evq *evq);
-
-/*
- * Destroys an event queue.
- *
- * Events that are still on it are dropped, and their chunks returned. It cannot be destroyed while DTIs name it (a DTI ends when it was closed and its
- * DUSI_EVENT_CLOSED was taken), nor while answers to Dusi_Nop, Dusi_Register_Memory_Async or Dusi_Deregister_Memory are still to come.
- *
- * Parameters:
- * - `evq`: the queue.
- *
- * Blocking: no.
- *
- * Statuses: DUSI_OK; DUSI_BAD_HANDLE; DUSI_BUSY if it is in use, or slept on; DUSI_FORKED.
- *
- * Paper: not named there; the counterpart of creating one.
- */
-Dusi_Status Dusi_Destroy_Evq(Dusi_Evq evq);
-
-/*
- * Tells whether an event waits on a queue, and takes none.
- *
- * Parameters:
- * - `evq`: the queue.
- *
- * Blocking: no.
- *
- * Statuses: DUSI_OK if there is one; DUSI_EMPTY; DUSI_BUSY; DUSI_BAD_HANDLE; DUSI_FORKED.
- *
- * Paper: section 5, "very efficient functions for polling EvQs".
- */
-Dusi_Status Dusi_Poll_Evq(Dusi_Evq evq);
-
-/*
- * Takes the next event from a queue.
- *
- * Parameters:
- * - `evq`: the queue.
- * - `event`: where it is stored. With a chunk in it, the caller owes a Dusi_Return_Chunk.
- *
- * Blocking: no.
- *
- * Statuses: DUSI_OK; DUSI_EMPTY; DUSI_BUSY; DUSI_BAD_HANDLE; DUSI_BAD_ARGUMENT; DUSI_FORKED.
- *
- * Paper: section 5, "dequeuing events".
- *
- * Pointers:
- * `event` is NULL or points to room for an event.
- */
-Dusi_Status Dusi_Dequeue_Event(Dusi_Evq evq, Dusi_Event *event);
-
-/*
- * Takes several events from a queue.
- *
- * Parameters:
- * - `evq`: the queue.
- * - `events`: where they are stored.
- * - `room`: how many fit there, at least 1.
- * - `count`: where it is stored how many there were; fewer than `room` when no more waited.
- *
- * Blocking: no.
- *
- * Statuses: DUSI_OK; DUSI_EMPTY, with a count of 0; DUSI_BUSY; DUSI_BAD_HANDLE; DUSI_BAD_ARGUMENT; DUSI_FORKED.
- *
- * Paper: section 5, "dequeuing events".
- *
- * Pointers:
- * `events` is NULL or points to room for `room` events; `count` is NULL or points to room for a number.
- */
-Dusi_Status Dusi_Dequeue_Events(Dusi_Evq evq, Dusi_Event *events, size_t room, size_t *count);
-
-/*
- * Tells how many events wait on a queue.
- *
- * Parameters:
- * - `evq`: the queue.
- * - `depth`: where the number is stored.
- *
- * Blocking: no. It looks at as many entries as log2 of the queue's size.
- *
- * Statuses: DUSI_OK; DUSI_BUSY; DUSI_BAD_HANDLE; DUSI_BAD_ARGUMENT; DUSI_FORKED.
- *
- * Paper: section 5, "determining the EvQ event depth".
- *
- * Pointers:
- * `depth` is NULL or points to room for a number.
- */
-Dusi_Status Dusi_Get_Evq_Depth(Dusi_Evq evq, size_t *depth);
-
-/*
- * Sleeps until an event waits on a queue.
- *
- * It polls for a moment (Dusi_Set_Evq_Spin), then sleeps in the kernel. What was posted before is flushed first. Signals do not end the sleep; for
- * that, wait on the queue's descriptor (Dusi_Get_Evq_Fd). Events that came before the engine went away are told before DUSI_DISCONNECTED.
- *
- * Parameters:
- * - `evq`: the queue.
- * - `timeout`: microseconds; 0 only looks, a negative number sets no limit.
- *
- * Blocking: yes.
- *
- * Statuses: DUSI_OK if an event waits; DUSI_TIMEOUT; DUSI_DISCONNECTED; DUSI_BUSY if another thread sleeps on the queue; DUSI_BAD_HANDLE; DUSI_FORKED.
- *
- * Paper: section 5, "functions that allow an application to block on a single queue".
- */
-Dusi_Status Dusi_Wait_Evq(Dusi_Evq evq,
-                          int64_t timeout);
-
-/*
- * Sleeps until an event waits on one of several queues of one UAL.
- *
- * As Dusi_Wait_Evq. Which queue has the event Dusi_Poll_Evq tells.
- *
- * Parameters:
- * - `evqs`: the queues, all of one UAL.
- * - `count`: how many, 1 to 512.
- * - `timeout`: microseconds; 0 only looks, a negative number sets no limit.
- *
- * Blocking: yes.
- *
- * Statuses: as Dusi_Wait_Evq; DUSI_BAD_ARGUMENT, also for queues of different UALs.
- *
- * Paper: section 5, blocking on several EvQs, for which the prototype had signals only.
- *
- * Pointers:
- * `evqs` is NULL or points to `count` handles.
- */
-Dusi_Status Dusi_Wait_Evqs(const Dusi_Evq *evqs, size_t count, int64_t timeout);
-
-/*
- * Sets how long a wait on a queue polls before it sleeps.
- *
- * Parameters:
- * - `evq`: the queue.
- * - `spin`: microseconds; 0 sleeps at once.
- *
- * Blocking: no.
- *
- * Statuses: DUSI_OK; DUSI_BUSY; DUSI_BAD_HANDLE; DUSI_FORKED.
- *
- * Paper: not named there.
- */
-Dusi_Status Dusi_Set_Evq_Spin(Dusi_Evq evq, uint32_t spin);
-
-/*
- * Gives a descriptor for epoll, poll or io_uring.
- *
- * It is readable after Dusi_Arm_Evq, when an event came or the engine went away. Watch it level-triggered for reading (EPOLLIN), and do
- * nothing else with it: it is the library's, and closed with the UAL.
- *
- * Parameters:
- * - `evq`: the queue.
- * - `fd`: where the descriptor is stored. It stays the same for the life of the queue.
- *
- * Blocking: the first time, until the engine's agent has answered.
- *
- * Statuses: DUSI_OK; DUSI_BUSY; DUSI_DISCONNECTED; DUSI_BAD_HANDLE; DUSI_BAD_ARGUMENT; DUSI_SYSTEM (errno says why); DUSI_FORKED.
- *
- * Paper: not named there.
- *
- * Pointers:
- * `fd` is NULL or points to room for a descriptor's number.
- */
-Dusi_Status Dusi_Get_Evq_Fd(Dusi_Evq evq,
-                            int *fd);
-
-/*
- * Associates a signal with an event queue.
- *
- * Once the queue is armed (Dusi_Arm_Evq), the kernel raises the signal when an event comes to the empty queue, or the engine goes away. The
- * same signal may be associated with several queues. Block it, and take it by sigwaitinfo(2) or sigtimedwait(2), or have a handler that sets
- * a flag: no other call of this library may be made in a signal handler. Of a real-time signal, si_fd is the queue's descriptor, and each
- * queue's is delivered; SIGIO comes instead if the kernel's list of pending signals is full.
- *
- * Parameters:
- * - `evq`: the queue.
- * - `signal`: the number of the signal; 0 ends the association.
- * - `flags`: 0, or DUSI_SIGNAL_THREAD: to the calling thread, not the process.
- *
- * Blocking: the first time, until the engine's agent has answered.
- *
- * Statuses: DUSI_OK; DUSI_BUSY; DUSI_DISCONNECTED; DUSI_BAD_HANDLE; DUSI_BAD_ARGUMENT; DUSI_SYSTEM (errno says why); DUSI_FORKED.
- *
- * Paper: section 5, "A function is provided for associating a signal with an EvQ".
- */
-Dusi_Status Dusi_Set_Evq_Signal(Dusi_Evq evq,
-                                int signal,
-                                uint32_t flags);
-
-/*
- * Asks to be told by signal or descriptor when an event comes to an empty queue.
- *
- * What was posted before is flushed. Nothing is armed when events wait already: take them, and arm again. An armed queue tells once; call Dusi_Disarm_Evq
- * after the sleep, and before the next arming. Sometimes it tells of nothing: look whether there is an event.
- *
- * Parameters:
- * - `evq`: the queue.
- *
- * Blocking: no.
- *
- * Statuses: DUSI_OK if it is armed; DUSI_NOT_EMPTY if events wait; DUSI_DISCONNECTED; DUSI_BUSY; DUSI_BAD_HANDLE; DUSI_FORKED.
- *
- * Paper: section 5, "it arms the corresponding signal(s)".
- */
-Dusi_Status Dusi_Arm_Evq(Dusi_Evq evq);
-
-/*
- * Takes Dusi_Arm_Evq back, and empties the descriptor.
- *
- * Does no harm to a queue that is not armed.
- *
- * Parameters:
- * - `evq`: the queue.
- *
- * Blocking: no.
- *
- * Statuses: DUSI_OK; DUSI_BUSY; DUSI_BAD_HANDLE; DUSI_FORKED.
- *
- * Paper: section 5, the counterpart of arming.
- */
-Dusi_Status Dusi_Disarm_Evq(Dusi_Evq evq);
-
-/*
- * Makes memory, and registers it.
- *
- * It is zeroed, and shared with the engine, which reads it for sends and writes it for receives.
- *
- * Parameters:
- * - `ual`: the UAL.
- * - `length`: bytes, at least 1; rounded up to whole pages.
- * - `flags`: 0 or DUSI_HUGE_PAGES.
- * - `region`: where the handle is stored. The caller owns it, and ends it by Dusi_Deregister_Memory.
- * - `address`: where it is stored where the memory lies in this process; valid until it is deregistered, or the UAL is closed.
- *
- * Blocking: until the engine's agent has answered.
- *
- * Statuses: DUSI_OK; DUSI_BAD_HANDLE; DUSI_BAD_ARGUMENT; DUSI_NO_RESOURCES by the engine's policy; DUSI_DISCONNECTED; DUSI_SYSTEM (errno says why; with
- * DUSI_HUGE_PAGES, ENOMEM if too few are free); DUSI_FORKED.
- *
- * Paper: memory registration, section 5.
- *
- * Pointers:
- * `region` and `address` are NULL or point to room for what their types say.
- */
-Dusi_Status Dusi_Allocate_Memory(Dusi_Ual ual,
-                                 size_t length,
-                                 uint32_t flags,
-                                 Dusi_Region *region,
-                                 void **address);
-
-/*
- * Registers memory that the caller made.
- *
- * The engine's process must be able to map it, and nobody may be able to cut it short: so it must be a memfd (memfd_create(2) with
- * MFD_ALLOW_SEALING) with the seals F_SEAL_SHRINK and F_SEAL_GROW. It is mapped here a second time, writable if it may be; `data` of
- * sends and receives are addresses in that mapping. The descriptor stays the caller's, and may be closed.
- *
- * Parameters:
- * - `ual`: the UAL.
- * - `memfd`: the memory's descriptor.
- * - `region`: where the handle is stored. The caller owns it, and ends it by Dusi_Deregister_Memory.
- * - `address`: where it is stored where the memory lies in this process.
- * - `length`: where its bytes are stored; may be NULL.
- *
- * Blocking: until the engine's agent has answered.
- *
- * Statuses: as Dusi_Allocate_Memory; DUSI_BAD_ARGUMENT also if it is no memfd that is sealed so.
- *
- * Paper: memory registration, section 5.
- *
- * Pointers:
- * `region`, `address` and `length` are NULL or point to room for what their types say.
- */
-Dusi_Status Dusi_Register_Memory(Dusi_Ual ual,
-                                 int memfd,
-                                 Dusi_Region *region,
-                                 void **address,
-                                 size_t *length);
-
-/*
- * Registers memory without waiting until the engine has it.
- *
- * As Dusi_Register_Memory, but DUSI_EVENT_REGISTERED on the queue tells, with the cookie, when sends and receives may refer to the memory. Its bytes may
- * be read and written at once.
- *
- * Parameters:
- * - `ual`: the UAL.
- * - `memfd`: the memory's descriptor.
- * - `evq`: where the event is to come, of the same UAL.
- * - `cookie`: comes back with the event.
- * - `region`: where the handle is stored.
- * - `address`: where it is stored where the memory lies in this process.
- *
- * Blocking: for the answer of the engine's agent, which is another thread than the one that moves data.
- *
- * Statuses: as Dusi_Register_Memory.
- *
- * Paper: "a new, asynchronous version of the DUSI memory registration operation", wished for in section 6.4.
- *
- * Pointers:
- * `region` and `address` are NULL or point to room for what their types say.
- */
-Dusi_Status Dusi_Register_Memory_Async(Dusi_Ual ual,
-                                       int memfd,
-                                       Dusi_Evq evq,
-                                       uint64_t cookie,
-                                       Dusi_Region *region,
-                                       void **address);
-
-/*
- * Copies a file into memory, and registers that.
- *
- * A file itself cannot be registered: anybody who may write it could cut it short while the engine reads. The copy does not follow later changes
- * of the file.
- *
- * Parameters:
- * - `ual`: the UAL.
- * - `path`: of the file.
- * - `region`: where the handle is stored. The caller owns it, and ends it by Dusi_Deregister_Memory.
- * - `address`: where it is stored where the copy lies in this process.
- * - `length`: where the file's length in bytes is stored.
- *
- * Blocking: for reading the file, and until the engine's agent has answered.
- *
- * Statuses: as Dusi_Allocate_Memory; DUSI_SYSTEM if the file cannot be read (errno says why).
- *
- * Paper: section 6.4, "the userver mmaps requested files and registers the mmap'd memory regions".
- *
- * Pointers:
- * `path` is NULL or points to a string; `region`, `address` and `length` are NULL or point to room for what their types say.
- */
-Dusi_Status Dusi_Register_File(Dusi_Ual ual,
-                               const char *path,
-                               Dusi_Region *region,
-                               void **address,
-                               size_t *length);
-
-/*
- * Gives memory back.
- *
- * The handle means nothing from now on, and the mapping that the library made is gone: the address must not be used any more. The engine keeps
- * its own as long as posted sends and receives refer to it; DUSI_EVENT_COMPLETION (DUSI_OP_DEREGISTER) tells when it has let go.
- *
- * Parameters:
- * - `region`: the memory.
- * - `evq`: where the event is to come, of the same UAL.
- * - `cookie`: comes back with the event.
- *
- * Blocking: no.
- *
- * Statuses: DUSI_OK; DUSI_BAD_HANDLE; DUSI_DOORBELL_FULL; DUSI_FORKED.
- *
- * Paper: "until it is later unregistered by the application", section 6.4.
- */
-Dusi_Status Dusi_Deregister_Memory(Dusi_Region region,
-                                   Dusi_Evq evq,
-                                   uint64_t cookie);
-
-/*
- * Asks what the engine knows of a connection: Linux's struct tcp_info.
- *
- * The engine writes as much of it as fits into registered memory; DUSI_EVENT_COMPLETION (DUSI_OP_GET_OPTION) on the TX EvQ tells how many bytes, in
- * `value`.
- *
- * Parameters:
- * - `dti`: a stream DTI.
- * - `region`: the memory that it is to be written to.
- * - `data`: its first byte there.
- * - `length`: the room there; sizeof (struct tcp_info) of the caller's headers.
- * - `cookie`: comes back with the event.
- *
- * Blocking: no.
- *
- * Statuses: as Dusi_Recv. In the event also DUSI_WRONG_STATE.
- *
- * Paper: missing in the prototype ("getsockopt"), footnote of section 6.4.
- */
-Dusi_Status Dusi_Get_Info(Dusi_Dti dti,
-                          Dusi_Region region,
-                          void *data,
-                          size_t length,
-                          uint64_t cookie);
-
-/*
  * Sends bytes.
  *
  * From registered memory they are not copied where the driver can gather: they must stay as they are until the peer has acknowledged them. With
@@ -1284,223 +1501,6 @@ Dusi_Status Dusi_Recv_Vector(Dusi_Dti dti, const Dusi_Buffer *buffers, size_t co
  * Paper: not named there; received bytes that no buffer was posted for lie in the anonymous buffer pool.
  */
 Dusi_Status Dusi_Return_Chunk(Dusi_Chunk chunk);
-
-/*
- * Tells the version of the library, as DUSI_VERSION tells that of the header.
- *
- * Blocking: no.
- */
-uint32_t Dusi_Version(void);
-
-/*
- * Says a status in words.
- *
- * The text is English, needs no freeing, and never changes. Numbers that are no status have a text, too. May be called in a signal handler and
- * after a fork.
- *
- * Parameters:
- * - `status`: one of Dusi_Status, from a call or an event.
- *
- * Blocking: no.
- */
-const char *Dusi_Status_String(int32_t status);
-
-/*
- * Says a status as the errno that a socket call would have given.
- *
- * For programs that map this interface to that of sockets: DUSI_CONNECTION_REFUSED is ECONNREFUSED, and so on; DUSI_OK is 0; numbers that are
- * no status are EIO. May be called in a signal handler and after a fork.
- *
- * Parameters:
- * - `status`: one of Dusi_Status, from a call or an event.
- *
- * Blocking: no.
- */
-int Dusi_Status_Errno(int32_t status);
-
-/*
- * Opens a UAL: connects to an engine, and maps the memory that is shared with it.
- *
- * A process may open several; each is a protection domain of its own, with its own doorbell queue, event queues, DTIs and memory. Threads that
- * are to have nothing to do with each other open one each.
- *
- * Parameters:
- * - `path`: of the engine's socket; NULL for the default, /run/sidecore.sock for root, else $XDG_RUNTIME_DIR/sidecore.sock.
- * - `config`: what is wished for; NULL for the defaults.
- * - `ual`: where the handle is stored. The caller owns it, and ends it by Dusi_Close_Ual.
- *
- * Blocking: until the engine's agent has answered.
- *
- * Statuses: DUSI_OK; DUSI_BAD_ARGUMENT; DUSI_NO_ENGINE (errno says why); DUSI_NOT_PERMITTED and DUSI_NO_RESOURCES, by the engine's policy;
- * DUSI_VERSION_MISMATCH; DUSI_PROTOCOL; DUSI_EXHAUSTED, with 512 UALs open; DUSI_SYSTEM (errno says why).
- *
- * Paper: Dusi_Open_Ual, section 5, with the depth of the doorbell queue and the number of DTIs.
- *
- * Pointers:
- * `path` and `config` are NULL or point to what their types say; `ual` is NULL or points to room for a handle.
- */
-Dusi_Status Dusi_Open_Ual(const char *path,
-                          const Dusi_Ual_Config *config,
-                          Dusi_Ual *ual);
-
-/*
- * Opens a UAL over a connected socket: of an engine in this process, or one that was passed on by another.
- *
- * As Dusi_Open_Ual else.
- *
- * Parameters:
- * - `socket`: a stream socket of AF_UNIX that is connected to an engine's agent. It is duplicated; the caller's own may be closed.
- * - `config`: what is wished for; NULL for the defaults.
- * - `ual`: where the handle is stored.
- *
- * Blocking: until the engine's agent has answered.
- *
- * Statuses: as Dusi_Open_Ual.
- *
- * Paper: Dusi_Open_Ual, section 5.
- *
- * Pointers:
- * `config` is NULL or points to a structure; `ual` is NULL or points to room for a handle.
- */
-Dusi_Status Dusi_Open_Ual_On(int socket,
-                             const Dusi_Ual_Config *config,
-                             Dusi_Ual *ual);
-
-/*
- * Closes a UAL, with everything in it.
- *
- * Connections that are still open are reset: close what is to end in good order by Dusi_Close before, and wait for DUSI_EVENT_CLOSED. Every handle of
- * the UAL means nothing from now on, and its memory is unmapped: what Dusi_Allocate_Memory gave, and received bytes. Threads that sleep
- * on its event queues wake with DUSI_DISCONNECTED.
- *
- * Parameters:
- * - `ual`: the UAL.
- *
- * Blocking: for threads that are just leaving a call.
- *
- * Statuses: DUSI_OK; DUSI_BAD_HANDLE; DUSI_FORKED.
- *
- * Paper: not named there; the counterpart of Dusi_Open_Ual.
- */
-Dusi_Status Dusi_Close_Ual(Dusi_Ual ual);
-
-/*
- * Tells what was granted to a UAL.
- *
- * Parameters:
- * - `ual`: the UAL.
- * - `info`: where it is stored.
- * - `size`: sizeof (Dusi_Ual_Info); another number is refused.
- *
- * Blocking: no.
- *
- * Statuses: DUSI_OK; DUSI_BAD_HANDLE; DUSI_BAD_ARGUMENT; DUSI_FORKED.
- *
- * Paper: not named there.
- *
- * Pointers:
- * `info` is NULL or points to room for a structure.
- */
-Dusi_Status Dusi_Get_Ual_Info(Dusi_Ual ual, Dusi_Ual_Info *info, size_t size);
-
-/*
- * Tells whether the engine still holds a UAL open.
- *
- * After DUSI_DISCONNECTED every connection of the UAL is lost. Close it, and open another when there is an engine again.
- *
- * Parameters:
- * - `ual`: the UAL.
- *
- * Blocking: no. A system call, as long as no thread has slept on an event queue.
- *
- * Statuses: DUSI_OK; DUSI_DISCONNECTED; DUSI_BAD_HANDLE; DUSI_FORKED.
- *
- * Paper: not named there.
- */
-Dusi_Status Dusi_Check_Ual(Dusi_Ual ual);
-
-/*
- * Makes a sleeping engine look at what was posted.
- *
- * Only needed with DUSI_MANUAL_FLUSH, where it is called once for many calls, and to give back chunks at once: they are gathered until the next
- * flush, or the next posting without DUSI_MANUAL_FLUSH. Calls that wait or arm do it by themselves.
- *
- * Parameters:
- * - `ual`: the UAL.
- *
- * Blocking: no. A system call, if the engine sleeps.
- *
- * Statuses: DUSI_OK; DUSI_BAD_HANDLE; DUSI_FORKED.
- *
- * Paper: posting to the doorbell queue (DbQ), sections 4.1 and 5.
- */
-Dusi_Status Dusi_Flush(Dusi_Ual ual);
-
-/*
- * Tells how many operations can be posted for certain.
- *
- * While an event queue is full the engine reads no operations, so a loop that waits for room must take events meanwhile. One that keeps what it takes in a
- * list of its own, and works on it while there is room for what follows from one event, never meets DUSI_DOORBELL_FULL: see
- * examples/dusi_echo_server.c.
- *
- * Parameters:
- * - `ual`: the UAL.
- * - `room`: where the number is stored. With one posting thread it only grows until that thread posts.
- *
- * Blocking: no.
- *
- * Statuses: DUSI_OK; DUSI_BAD_HANDLE; DUSI_BAD_ARGUMENT; DUSI_FORKED.
- *
- * Paper: not named there.
- *
- * Pointers:
- * `room` is NULL or points to room for a number.
- */
-Dusi_Status Dusi_Get_Doorbell_Room(Dusi_Ual ual,
-                                   uint32_t *room);
-
-/*
- * Does nothing, and says so on an event queue.
- *
- * Its DUSI_EVENT_COMPLETION (DUSI_OP_NOP) tells that the engine has read everything that was posted before. It is also a way for one thread to wake
- * another that sleeps on the queue.
- *
- * Parameters:
- * - `evq`: where the event is to come.
- * - `cookie`: comes back with the event.
- *
- * Blocking: no.
- *
- * Statuses: DUSI_OK; DUSI_BAD_HANDLE; DUSI_DOORBELL_FULL; DUSI_FORKED.
- *
- * Paper: not named there.
- */
-Dusi_Status Dusi_Nop(Dusi_Evq evq,
-                     uint64_t cookie);
-
-/*
- * Takes the address out of an event.
- *
- * Which events have one, and whose it is, stands with their kinds. As getsockname(2), it stores as much as there is room for, and the whole
- * length in `length`. May be called in a signal handler and after a fork.
- *
- * Parameters:
- * - `event`: the event.
- * - `address`: where the address is stored: a struct sockaddr_in or sockaddr_in6. A struct sockaddr_storage holds both.
- * - `length`: the room there, in bytes; then the address's length.
- *
- * Blocking: no.
- *
- * Statuses: DUSI_OK; DUSI_EMPTY if the event has no address; DUSI_BAD_ARGUMENT.
- *
- * Paper: not named there.
- *
- * Pointers:
- * `event` is NULL or points to an event; `length` is NULL or points to a length; `address` is NULL or points to so many bytes.
- */
-Dusi_Status Dusi_Event_Address(const Dusi_Event *event,
-                               struct sockaddr *address,
-                               socklen_t *length);
 
 #ifdef __cplusplus
 }  // extern "C"

@@ -50,8 +50,10 @@ pub(super) fn overview(header: &Header) -> String {
     let mut out = top("dusi", 7);
     out.push_str(".SH NAME\ndusi \\- asynchronous sockets on a Sidecore engine\n");
     out.push_str(".SH SYNOPSIS\n.B #include <dusi.h>\n.SH DESCRIPTION\n");
-    for paragraph in &header.preface {
-        let _ = write!(out, "{}.PP\n", text(paragraph));
+    // Where the header comes from is of no use to who reads the page.
+    let preface = header.preface.iter();
+    for paragraph in preface.filter(|paragraph| !paragraph.starts_with("This file")) {
+        let _ = writeln!(out, "{}.PP", text(paragraph));
     }
     out.push_str(".SS Calls\n");
     for call in &header.calls {

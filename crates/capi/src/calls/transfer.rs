@@ -95,22 +95,43 @@ unsafe fn send(
     if flags & !(DUSI_NOTIFY | DUSI_COPY | DUSI_MORE | DUSI_FIN) != 0 {
         return Err(DUSI_BAD_ARGUMENT.into());
     }
-    let mut small = [0u8; DUSI_COPY_MAX as usize];
-    let bytes = if region == DUSI_NO_REGION {
+    if region == DUSI_NO_REGION {
         // SAFETY: as the caller promises.
-        unsafe { boundary::copy_bytes(data, length, &mut small)? }
-    } else {
-        &[]
-    };
-    let (own, address) = (region == DUSI_NO_REGION, data.addr());
-    // Copied anyway: the engine wants to hear of it only with memory of a region.
-    let flags = if own { flags & !DUSI_COPY } else { flags };
+        return unsafe { send_copied(dti, (data, length), peer, flags, cookie) };
+    }
     let send = Send {
         region,
-        address,
+        address: data.addr(),
+        len: length,
+        bytes: &[],
+        flags: flags as u8,
+        cookie,
+    };
+    send.run(dti, peer)
+}
+
+/// The same without a region. Apart, so that the usual send has no room for bytes to clear.
+///
+/// # Safety
+/// `data` is null or points to `length` bytes.
+#[inline(never)]
+unsafe fn send_copied(
+    dti: Dusi_Dti,
+    (data, length): (*const c_void, usize),
+    peer: Option<SocketAddr>,
+    flags: u32,
+    cookie: u64,
+) -> Outcome {
+    let mut small = [0u8; DUSI_COPY_MAX as usize];
+    // SAFETY: as the caller promises.
+    let bytes = unsafe { boundary::copy_bytes(data, length, &mut small)? };
+    let send = Send {
+        region: DUSI_NO_REGION,
+        address: 0,
         len: length,
         bytes,
-        flags: flags as u8,
+        // Copied anyway: the engine wants to hear of it only with memory of a region.
+        flags: (flags & !DUSI_COPY) as u8,
         cookie,
     };
     send.run(dti, peer)
