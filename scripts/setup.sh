@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Installs what a make target needs: each argument is PACKAGE:COMMAND. Debian packages by apt-get (as root), cargo-* tools by cargo.
+# Installs what a make target needs: each argument is PACKAGE:COMMAND. Debian packages by apt-get (as root), cargo-* tools and cbindgen by cargo.
 set -euo pipefail
 
 need_apt=()
@@ -7,7 +7,7 @@ for want in "$@"; do
     package=${want%%:*} command=${want##*:}
     PATH="$PATH:/usr/sbin:/sbin" command -v "$command" >/dev/null 2>&1 && continue
     case "$package" in
-    cargo-*) cargo install --locked --quiet "$package" ;;
+    cargo-* | cbindgen) cargo install --locked --quiet "$package" ;;
     *) need_apt+=("$package") ;;
     esac
 done

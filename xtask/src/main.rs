@@ -5,6 +5,8 @@
 //! be left lying about. `cargo xtask conformance` holds the pages about RFCs to the tests that they name, and `cargo xtask mutate`
 //! the tests to the rules: it switches those off. Each finding is one line, `path:line: what: mend`.
 //!
+//! `cargo xtask header` makes the C interface's header and man pages from its source.
+//!
 //! `cargo xtask packetdrill` runs packetdrill's own scripts against the stack; docs/packetdrill.md tells how to get them.
 //!
 //! Exit codes: 0 nothing found, 1 something found or the tree could not be read, 2 wrong usage.
@@ -13,6 +15,7 @@
 
 mod conformance;
 mod finding;
+mod header;
 mod inventory;
 mod mutate;
 mod packetdrill;
@@ -26,6 +29,7 @@ use finding::Finding;
 
 const USAGE: &str =
     "usage: cargo xtask tidy [--root DIR] | conformance [--root DIR] | mutate [--only LABEL]
+       cargo xtask header
        cargo xtask packetdrill --bin PROGRAM --gtests DIR [--only PART] [--markdown FILE]";
 
 fn main() -> ExitCode {
@@ -36,6 +40,13 @@ fn main() -> ExitCode {
         ["tidy", "--root", root] => check("tidy", tidy::run(Path::new(root))),
         ["conformance"] => check("conformance", conformance::run(&workspace_root())),
         ["conformance", "--root", root] => check("conformance", conformance::run(Path::new(root))),
+        ["header"] => match header::run(&workspace_root()) {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(error) => {
+                eprintln!("header: {error}");
+                ExitCode::FAILURE
+            }
+        },
         ["mutate"] => mutate(None),
         ["mutate", "--only", label] => mutate(Some(label)),
         ["packetdrill", ref words @ ..] => match packetdrill::Request::of(words) {

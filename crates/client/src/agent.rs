@@ -82,6 +82,12 @@ impl Agent {
         }
     }
 
+    /// Ends the conversation, also for those who hold copies of the socket.
+    pub(crate) fn shut(&self) {
+        // It fails only where the other side has ended it before.
+        let _ = rustix::net::shutdown(&self.socket, rustix::net::Shutdown::Both);
+    }
+
     pub(crate) fn socket(&self) -> &Stream {
         &self.socket
     }

@@ -11,6 +11,7 @@ use std::thread::JoinHandle;
 
 use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
+use sidecore_sys::signals::without_signals;
 
 /// Stack of the watching thread: it calls poll and little else.
 const STACK: usize = 64 << 10;
@@ -43,6 +44,11 @@ impl Liveness {
     #[inline]
     pub(crate) fn is_gone(&self) -> bool {
         self.gone.load(Ordering::Acquire)
+    }
+
+    /// The end is our own doing.
+    pub(crate) fn end(&self) {
+        self.gone.store(true, Ordering::Release);
     }
 
     /// Whether the socket has ended, asking the system when no thread watches it.
@@ -80,15 +86,17 @@ impl Liveness {
             .map(|(reader, writer)| (writer, reader))?;
         let kept = [socket.as_raw_fd(), stop.as_raw_fd(), stopped.as_raw_fd()];
         let gone = Arc::clone(&self.gone);
+        let watch = move || {
+            if hung_up(&socket, Some(&stopped), false) {
+                gone.store(true, Ordering::Release);
+                ended();
+            }
+        };
         let thread = std::thread::Builder::new()
             .name("sidecore-watch".into())
-            .stack_size(STACK)
-            .spawn(move || {
-                if hung_up(&socket, Some(&stopped), false) {
-                    gone.store(true, Ordering::Release);
-                    ended();
-                }
-            })?;
+            .stack_size(STACK);
+        // The program's signals are for the program's threads.
+        let thread = without_signals(|| thread.spawn(watch))?;
         *watcher = Some(Watcher {
             kept: kept.into(),
             stop: Some(stop),

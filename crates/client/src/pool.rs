@@ -44,6 +44,12 @@ impl ReceivePool {
         self.len() == 0
     }
 
+    /// All of it, as a place: for interfaces of other languages that hand out addresses. Valid while a clone of the pool lives.
+    pub fn memory(&self) -> MemRef<'_> {
+        let all = self.memory.slice(0, self.memory.len() as usize);
+        all.unwrap_or(MemRef::EMPTY)
+    }
+
     /// Copies what a Received or Datagram event names, as many bytes as fit into `out`, and says how many. 0 for other events, and for
     /// one that names bytes outside the pool.
     #[inline]

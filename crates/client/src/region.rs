@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use sidecore_abi::handle::EXTENT_BYTES;
 use sidecore_abi::{Extent, RegionId};
-use sidecore_shm::Shared;
+use sidecore_shm::{MemRef, Shared};
 
 use crate::error::OutOfRange;
 
@@ -41,6 +41,17 @@ impl Region {
     /// Whether it has no bytes (no registered region has).
     pub fn is_empty(&self) -> bool {
         self.len() == 0
+    }
+
+    /// Whether it was mapped writable here.
+    pub fn is_writable(&self) -> bool {
+        self.memory.is_writable()
+    }
+
+    /// All of it, as a place: for interfaces of other languages that hand out addresses. Valid while a clone of the region lives.
+    pub fn memory(&self) -> MemRef<'_> {
+        let all = self.memory.slice(0, self.memory.len() as usize);
+        all.unwrap_or(MemRef::EMPTY)
     }
 
     fn holds(&self, offset: u64, len: u64) -> bool {

@@ -269,6 +269,12 @@ impl Ual {
     pub fn is_alive(&self) -> bool {
         self.inner.is_alive()
     }
+
+    /// Ends the UAL for all who share it, whoever still holds clones, lanes and queues (or, after a fork, copies of descriptors): the engine
+    /// closes everything in it, and who sleeps on an event queue wakes and finds [`crate::Disconnected`]. Cannot be taken back.
+    pub fn disconnect(&self) {
+        self.inner.disconnect();
+    }
 }
 
 impl std::fmt::Debug for Ual {
@@ -384,6 +390,12 @@ impl Inner {
 
     pub(crate) fn is_alive(&self) -> bool {
         self.liveness.check(self.agent.socket())
+    }
+
+    fn disconnect(&self) {
+        self.liveness.end();
+        self.agent.shut();
+        self.wake_everybody();
     }
 
     /// From now on sleepers are woken when the engine goes.

@@ -4,6 +4,7 @@
 //!
 //! - [`memfd`], [`mmap`]: memory that two processes share, and whether it is sealed as it must be.
 //! - [`sigbus`]: what happens when such memory vanishes under a reader.
+//! - [`signals`]: threads that take none.
 //! - [`futex`], [`wake`]: how one process wakes another without ever waiting for it.
 //! - [`unix`]: sockets that carry descriptors.
 //! - [`affinity`], [`clock`], [`counters`]: cores, cycles, CPU time.
@@ -24,6 +25,7 @@ pub mod netlink;
 pub mod netns;
 pub mod privileges;
 pub mod sigbus;
+pub mod signals;
 pub mod tap;
 pub mod unix;
 pub mod uring;

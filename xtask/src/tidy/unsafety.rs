@@ -6,10 +6,25 @@ use super::source::{SourceFile, as_group, for_each_token, inside, is_ident, is_p
 use crate::Finding;
 
 /// The crates whose business it is to be unsafe inside and safe outside.
-const UNSAFE_CRATES: [&str; 4] = ["sys", "shm", "capi", "preload"];
-/// Crates that may have unsafe files of their own, by this name: one for a driver, one for a C boundary.
-const UNSAFE_FILE_CRATES: [&str; 2] = ["nic", "packetdrill"];
-const UNSAFE_FILE: &str = "sys.rs";
+const UNSAFE_CRATES: [&str; 3] = ["sys", "shm", "preload"];
+/// Crates that may have unsafe files of their own, and which: one for a driver, some for a C boundary.
+const UNSAFE_FILES: [(&str, &[&str]); 3] = [
+    ("nic", &["/sys.rs"]),
+    ("packetdrill", &["/sys.rs"]),
+    (
+        "capi",
+        &[
+            "/src/boundary.rs",
+            "/src/signal.rs",
+            "/src/table.rs",
+            "/src/calls/dti.rs",
+            "/src/calls/evq.rs",
+            "/src/calls/memory.rs",
+            "/src/calls/transfer.rs",
+            "/src/calls/ual.rs",
+        ],
+    ),
+];
 
 /// Crate attributes, places and comments.
 pub(super) fn check(file: &SourceFile<'_>, findings: &mut Vec<Finding>) {
@@ -40,8 +55,15 @@ pub(super) fn check(file: &SourceFile<'_>, findings: &mut Vec<Finding>) {
 
 fn may_be_unsafe(file: &SourceFile<'_>) -> bool {
     let package = file.package();
-    let is_file = file.path.ends_with(&format!("/{UNSAFE_FILE}"));
-    UNSAFE_FILE_CRATES.contains(&package) && is_file || UNSAFE_CRATES.contains(&package)
+    let may = |file_end: &&str| file.path.ends_with(*file_end);
+    let files = unsafe_files(package);
+    files.is_some_and(|files| files.iter().any(may)) || UNSAFE_CRATES.contains(&package)
+}
+
+/// The unsafe files of a crate that has such.
+fn unsafe_files(package: &str) -> Option<&'static [&'static str]> {
+    let found = UNSAFE_FILES.iter().find(|(name, _)| *name == package);
+    found.map(|(_, files)| *files)
 }
 
 /// A crate without unsafe code forbids it; one with unsafe files denies it, so that they can allow it.
@@ -50,7 +72,7 @@ fn check_crate_attribute(file: &SourceFile<'_>, findings: &mut Vec<Finding>) {
     if UNSAFE_CRATES.contains(&package) || !is_crate_root(file.path) {
         return;
     }
-    let levels: &[&str] = if UNSAFE_FILE_CRATES.contains(&package) {
+    let levels: &[&str] = if unsafe_files(package).is_some() {
         &["forbid", "deny"]
     } else {
         &["forbid"]
@@ -152,6 +174,8 @@ mod tests {
             "crates/nic/src/tap/mod.rs",
             "crates/nic/src/tap/notsys.rs",
             "crates/engine/src/sys.rs",
+            "crates/capi/src/door.rs",
+            "crates/capi/src/calls/other.rs",
             "crates/engine/tests/all.rs",
             "fuzz/fuzz_targets/tcp.rs",
             "xtask/src/tidy.rs",
@@ -161,7 +185,8 @@ mod tests {
         for path in [
             SYS,
             "crates/shm/src/lane.rs",
-            "crates/capi/src/dusi.rs",
+            "crates/capi/src/boundary.rs",
+            "crates/capi/src/calls/evq.rs",
             "crates/preload/src/hooks.rs",
             "crates/nic/src/af_xdp/sys.rs",
             "crates/packetdrill/src/sys.rs",

@@ -191,7 +191,15 @@ fn nginx_speaks_tls_and_asks_others() -> Result<()> {
     ] {
         let mut curl = ground.command("curl");
         // Workers open their listeners one after the other.
-        curl.args(["-sSk", "--max-time", "50", "--retry", "9", "--retry-connrefused",         curl.args(["-sSk", "--max-time", "50", &url]);url]);
+        curl.args([
+            "-sSk",
+            "--max-time",
+            "50",
+            "--retry",
+            "9",
+            "--retry-connrefused",
+            &url,
+        ]);
         assert!(finish(curl)?.stdout == wanted, "{url}");
     }
     end_serving(&ground, upstream, server)
