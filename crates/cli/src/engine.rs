@@ -112,7 +112,17 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
     if let Err(error) = privileges::drop_privileges() {
         tracing::warn!(%error, "cannot give up privileges");
     }
+    allow_descriptors();
     serve(engine, tap.as_ref(), &mut signals)
+}
+
+/// As many descriptors as the system lets this process have: the agent keeps one for each socket of a program under the preload library.
+fn allow_descriptors() {
+    let mut limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);
+    limit.current = limit.maximum;
+    if let Err(error) = rustix::process::setrlimit(rustix::process::Resource::Nofile, limit) {
+        tracing::warn!(%error, "cannot raise the limit of open files");
+    }
 }
 
 fn create(tap: &TapConfig) -> anyhow::Result<Tap> {

@@ -11,6 +11,7 @@ use std::thread::JoinHandle;
 
 use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
+use sidecore_sys::descriptors::place;
 use sidecore_sys::signals::without_signals;
 
 /// Stack of the watching thread: it calls poll and little else.
@@ -81,9 +82,9 @@ impl Liveness {
         if watcher.is_some() {
             return Ok(());
         }
-        let socket = socket.as_fd().try_clone_to_owned()?;
+        let socket = place(socket.as_fd().try_clone_to_owned()?);
         let (stop, stopped) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)
-            .map(|(reader, writer)| (writer, reader))?;
+            .map(|(reader, writer)| (place(writer), place(reader)))?;
         let kept = [socket.as_raw_fd(), stop.as_raw_fd(), stopped.as_raw_fd()];
         let gone = Arc::clone(&self.gone);
         let watch = move || {

@@ -13,6 +13,7 @@ use sidecore_abi::agent::{Reply, Request, RequestKind};
 use sidecore_abi::control::READER_TAKEN;
 use sidecore_shm::control::{AppControl, WaitCell};
 use sidecore_shm::{Consumer, Producer, Shared};
+use sidecore_sys::descriptors::place;
 use sidecore_sys::memfd::{Memfd, check_sealed};
 use sidecore_sys::unix::Stream;
 use sidecore_sys::wake::{Sleeper, Waker};
@@ -431,7 +432,7 @@ impl Inner {
             io::Error::new(io::ErrorKind::InvalidData, "the agent sent no socket")
         })?;
         // The engine's end does not show here when it closes (datagrams have no end), so the watching thread must see to it.
-        lock(&self.sockets).push(fd.try_clone()?);
+        lock(&self.sockets).push(place(fd.try_clone()?));
         self.watch()?;
         if self.is_gone() {
             lock(&self.sockets).iter().for_each(end);

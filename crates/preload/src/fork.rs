@@ -8,8 +8,12 @@ use std::collections::HashSet;
 use std::os::fd::RawFd;
 use std::sync::Arc;
 
+use rustix::net::SocketAddrUnix;
+use sidecore_client::abi::agent::parse_descriptor_name;
+
 use crate::guard::{self, Stay};
 use crate::process::{self, existing};
+use crate::socket::Socket;
 use crate::sys;
 use crate::table::Thing;
 
@@ -81,4 +85,31 @@ extern "C" fn child() {
             new.table.put(fd, thing);
         }
     });
+}
+
+/// Runs when the library is loaded, in every image: descriptors of the engine that were inherited over exec are known for what they are.
+#[used]
+#[unsafe(link_section = ".init_array")]
+static AT_START: extern "C" fn() = at_start;
+
+extern "C" fn at_start() {
+    guard::within((), || {
+        let Ok(folder) = std::fs::read_dir("/proc/self/fd") else {
+            return;
+        };
+        let names = folder.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
+        let numbers: Vec<RawFd> = names.collect();
+        for fd in numbers.into_iter().filter(|fd| is_engines(*fd)) {
+            let thing = Thing::Socket(Arc::new(Socket::of_another(fd)));
+            process::process().table.put(fd, thing);
+        }
+    });
+}
+
+/// Whether this is a descriptor that an agent made for a socket.
+fn is_engines(fd: RawFd) -> bool {
+    let peer = rustix::net::getpeername(sys::borrow(fd)).ok().flatten();
+    let peer = peer.and_then(|peer| SocketAddrUnix::try_from(peer).ok());
+    let name = peer.as_ref().and_then(SocketAddrUnix::abstract_name);
+    name.is_some_and(|name| parse_descriptor_name(name).is_some())
 }

@@ -167,7 +167,7 @@ impl Process {
         if opening.failed.is_some_and(|at| at.elapsed() < PAUSE) {
             return None;
         }
-        let opened = sys::without_signals(|| open(&self.config().socket, self.config()));
+        let opened = open(&self.config().socket, self.config());
         match opened {
             Ok(link) => {
                 for fd in link.ual.kept_descriptors() {
@@ -226,9 +226,7 @@ impl Process {
 
     /// Moves a descriptor of the library's own to a high number, out of the way of the program's, and keeps it.
     pub(crate) fn keep_high(&self, fd: OwnedFd) -> OwnedFd {
-        let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
-        let base = limit.unwrap_or(4096).clamp(256, 4096) - 128;
-        let moved = sys::fcntl(fd.as_raw_fd(), libc::F_DUPFD_CLOEXEC, base as libc::c_long);
+        let moved = sys::fcntl(fd.as_raw_fd(), libc::F_DUPFD_CLOEXEC, high().into());
         let fd = match moved {
             Ok(high) => {
                 sys::close(fd.into_raw_fd());
@@ -242,6 +240,12 @@ impl Process {
     }
 }
 
+/// Where the numbers of the library's own descriptors begin.
+fn high() -> RawFd {
+    let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
+    limit.unwrap_or(4096).clamp(256, 4096) as RawFd - 128
+}
+
 fn open(path: &Path, config: &Config) -> Result<Link, std::io::Error> {
     let wish = UalConfig {
         lanes: 1,
@@ -251,9 +255,10 @@ fn open(path: &Path, config: &Config) -> Result<Link, std::io::Error> {
         death: Death::Linger,
         ..UalConfig::default()
     };
+    sidecore_sys::descriptors::number_from(high());
     let ual = Ual::open(path, &wish)?;
     let sockets = Sockets::new(&ual, SocketsConfig::default())?;
-    // Asked for here, so that the watching thread begins now, with all signals blocked, and everything to keep is known.
+    // Asked for here, so that everything to keep is known.
     let rest = sockets.prepare_rest()?;
     let all = config.take == Take::All;
     log::info(format_args!(

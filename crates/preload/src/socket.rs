@@ -24,6 +24,9 @@ use crate::process::{Process, process};
 use crate::table::{Thing, lock};
 use crate::{log, sys};
 
+/// Connections that may wait at a listener that was opened for its port's sake, before its program said how many.
+const EARLY_BACKLOG: u32 = 1024;
+
 /// What a socket carries.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Kind {
@@ -110,6 +113,13 @@ impl Socket {
     /// One that the system just made.
     pub(crate) fn undecided(v6: bool, kind: Kind, nonblocking: bool) -> Self {
         Self::with(v6, kind, nonblocking, Role::Undecided, None)
+    }
+
+    /// One that this image inherited over exec: what kind it was is not known here.
+    pub(crate) fn of_another(fd: RawFd) -> Self {
+        let socket = Self::with(false, Kind::Stream, false, Role::Parents, None);
+        socket.add_number(fd);
+        socket
     }
 
     /// Where calls go.
@@ -229,7 +239,7 @@ impl Socket {
                 drop(state);
                 if now {
                     // A port is chosen, or taken, with the socket itself.
-                    self.open_bound(local, 1)?;
+                    self.open_bound(local, EARLY_BACKLOG)?;
                 }
                 Ok(true)
             }

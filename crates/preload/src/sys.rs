@@ -167,21 +167,6 @@ pub(crate) fn random() -> u64 {
     u64::from_ne_bytes(bytes)
 }
 
-/// Runs something with all signals blocked, so that a thread begun in it never runs the program's handlers.
-pub(crate) fn without_signals<T>(run: impl FnOnce() -> T) -> T {
-    // SAFETY: a sigset_t of zeros is one; both live over the calls.
-    let before = unsafe {
-        let (mut all, mut before) = (std::mem::zeroed(), std::mem::zeroed());
-        libc::sigfillset(&mut all);
-        libc::pthread_sigmask(libc::SIG_SETMASK, &all, &mut before);
-        before
-    };
-    let done = run();
-    // SAFETY: as above.
-    unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &before, std::ptr::null_mut()) };
-    done
-}
-
 /// Functions that the system calls around fork.
 pub(crate) fn at_fork(
     before: unsafe extern "C" fn(),

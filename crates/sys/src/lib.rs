@@ -6,7 +6,7 @@
 //! - [`sigbus`]: what happens when such memory vanishes under a reader.
 //! - [`signals`]: threads that take none.
 //! - [`futex`], [`wake`]: how one process wakes another without ever waiting for it.
-//! - [`unix`]: sockets that carry descriptors.
+//! - [`unix`]: sockets that carry descriptors; [`descriptors`]: which numbers they get.
 //! - [`affinity`], [`clock`], [`counters`]: cores, cycles, CPU time.
 //! - [`netns`], [`tap`], [`interface`], [`netlink`]: namespaces and network devices.
 //! - [`uring`]: a safe io_uring for sockets.
@@ -16,6 +16,7 @@
 pub mod affinity;
 pub mod clock;
 pub mod counters;
+pub mod descriptors;
 pub mod futex;
 pub mod interface;
 pub mod mark;

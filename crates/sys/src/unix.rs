@@ -16,6 +16,8 @@ use rustix::net::{
     SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType,
 };
 
+use crate::descriptors::place;
+
 pub use closing::{close_aside, closers_are_stuck};
 
 /// Descriptors that one message carries at most.
@@ -143,7 +145,7 @@ impl Stream {
     pub fn connect(path: impl AsRef<Path>) -> io::Result<Self> {
         let path = path.as_ref();
         let named = |error: io::Error| crate::context(path.display(), error);
-        let fd = socket().map_err(named)?;
+        let fd = place(socket().map_err(named)?);
         let address = SocketAddrUnix::new(path).map_err(|e| named(e.into()))?;
         rustix::net::connect(&fd, &address).map_err(|e| named(e.into()))?;
         Ok(Self(fd))
@@ -225,7 +227,7 @@ impl Stream {
                 "a message that is too long or carries too many descriptors",
             ));
         }
-        Ok((received.bytes, fds))
+        Ok((received.bytes, fds.into_iter().map(place).collect()))
     }
 
     /// Whether calls wait (true at first) or fail with `WouldBlock`.

@@ -231,3 +231,66 @@ fn an_engine_that_goes_away_is_told_and_nothing_hangs() -> Result<()> {
     assert!(child.wait()?.success());
     Ok(())
 }
+
+/// Threads: calls that others end, and one epoll set that four wait on.
+const THREADS: &str = r#"
+import select, socket, sys, threading, time
+host = sys.argv[1]
+out = []
+def attempt(call):
+    try: out.append(call())
+    except OSError as error: out.append(error.errno)
+listener = socket.create_server((host, 0))
+c = socket.create_connection(listener.getsockname()); s, _ = listener.accept()
+for call, end in ((lambda: c.recv(10), c), (listener.accept, listener)):
+    thread = threading.Thread(target=attempt, args=(call,)); thread.start(); time.sleep(0.1)
+    end.shutdown(socket.SHUT_RDWR); thread.join(30); assert not thread.is_alive()
+assert out == [b"", 22] and s.recv(10) == b"", out
+listener = socket.create_server((host, 0)); listener.setblocking(False)
+once = select.EPOLLIN | select.EPOLLONESHOT
+events = select.epoll(); events.register(listener, once)
+ended, held, done = [], {}, []
+stop, stopper = socket.socketpair(); events.register(stop, select.EPOLLIN)
+def serve(fd):
+    if fd == listener.fileno():
+        while True:
+            try: x, _ = listener.accept()
+            except BlockingIOError: break
+            x.setblocking(False); held[x.fileno()] = x; events.register(x, once)
+        events.modify(listener, once)
+    else:
+        x = held[fd]; data = x.recv(4096)
+        if data: x.sendall(data); events.modify(x, once)
+        else: ended.append(fd); x.close()
+def worker():
+    while True:
+        for fd, _ in events.poll(30):
+            if fd == stop.fileno(): return
+            serve(fd)
+def client(n):
+    k = socket.create_connection(listener.getsockname())
+    for j in range(50):
+        k.sendall(b"%d" % j); assert k.recv(10) == b"%d" % j
+    k.close(); done.append(n)
+workers = [threading.Thread(target=worker) for _ in range(4)]
+clients = [threading.Thread(target=client, args=(n,)) for n in range(20)]
+for thread in workers + clients: thread.start()
+for thread in clients: thread.join(30)
+while len(ended) < 20 and any(t.is_alive() for t in workers): time.sleep(0.01)
+stopper.sendall(b"x")
+for thread in workers: thread.join(30)
+assert len(done) == 20 and not any(t.is_alive() for t in workers)
+print("done")
+"#;
+
+#[test]
+fn threads_share_sockets_and_sets() -> Result<()> {
+    if !available() || !have(&["python3"]) {
+        return Ok(());
+    }
+    let ground = Ground::new()?;
+    let mut python = command(&ground, "python3");
+    python.args(["-c", THREADS, &ENGINE.to_string()]);
+    assert_eq!(finish(python)?.stdout, b"done\n");
+    Ok(())
+}
