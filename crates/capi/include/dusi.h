@@ -46,6 +46,9 @@
 /* Send: these are the last bytes; the direction ends behind them. */
 #define DUSI_FIN 32
 
+/* Send, of a stream: what is sent up to here is urgent (RFC 9293, 3.8.5; MSG_OOB). It is sent in line. */
+#define DUSI_URGENT 64
+
 /* Receive: the buffer is done only when it is full, or the peer has ended its direction. */
 #define DUSI_WAIT_ALL 64
 
@@ -201,10 +204,18 @@ enum Dusi_Event_Kind
   DUSI_EVENT_REGISTERED = 8,
   /* Connections wait at the listener, `value` of them, and no accept is posted. */
   DUSI_EVENT_INCOMING = 9,
-  /* An error of a datagram DTI that ends nothing. */
+  /* An error of a datagram DTI that ends nothing; the address is where the datagram was sent. */
   DUSI_EVENT_ERROR = 10,
   /* Fewer bytes wait unsent than DUSI_OPT_NOTSENT_LOWAT says. */
   DUSI_EVENT_WRITABLE = 11,
+  /* The peer has urgent data, which ends at `position` in the stream. It comes in line. */
+  DUSI_EVENT_URGENT = 12,
+  /*
+   * What became of a datagram (DUSI_OPT_RECEIVE_ERRORS); the address is where it was sent. At `data`: Linux's errno (4 bytes); who says so: 1 the engine, 2
+   * ICMP, 3 ICMPv6; type and code of the ICMP message; 0, 4 or 6 for the version of the offender's address (1 byte each); the largest packet that would have
+   * passed, or 0 (4 bytes); 4 bytes of 0; the offender's address, IPv4 as an IPv4-mapped one (16 bytes); then the datagram's first bytes.
+   */
+  DUSI_EVENT_ERROR_REPORT = 13,
 };
 #ifndef __cplusplus
 #if __STDC_VERSION__ >= 202311L
@@ -319,6 +330,22 @@ enum Dusi_Option
   DUSI_OPT_FAST_OPEN = 24,
   /* Bytes a second at which data goes out at most; 0: the engine's default (SO_MAX_PACING_RATE). */
   DUSI_OPT_MAX_PACING_RATE = 26,
+  /* Read only: where in the stream the peer's urgent data ends; 0: it told of none (SIOCATMARK). */
+  DUSI_OPT_URGENT_MARK = 27,
+  /* Datagrams to groups: hops, 0 to 255 (IP_MULTICAST_TTL, IPV6_MULTICAST_HOPS). */
+  DUSI_OPT_MULTICAST_HOPS = 28,
+  /* Datagrams to groups: 1: sockets of this engine get them, too (IP_MULTICAST_LOOP, IPV6_MULTICAST_LOOP). */
+  DUSI_OPT_MULTICAST_LOOP = 29,
+  /* Datagrams to groups: the IPv4 address that they come from, as a number; 0: the engine's choice (IP_MULTICAST_IF). */
+  DUSI_OPT_MULTICAST_SOURCE = 30,
+  /* Datagrams: 1: others that say so too may be bound to the same port; before it is bound (SO_REUSEADDR). */
+  DUSI_OPT_REUSE_ADDRESS = 31,
+  /* Datagrams: 1: each ICMP error is told by DUSI_EVENT_ERROR_REPORT (IP_RECVERR, IPV6_RECVERR). */
+  DUSI_OPT_RECEIVE_ERRORS = 32,
+  /* Datagrams: 0 to 3, whether routers may cut them (IP_MTU_DISCOVER). */
+  DUSI_OPT_MTU_DISCOVERY = 33,
+  /* Datagrams, read only: bytes of the largest packet that is known to pass to the connected peer (IP_MTU). */
+  DUSI_OPT_PATH_MTU = 34,
 };
 #ifndef __cplusplus
 #if __STDC_VERSION__ >= 202311L
@@ -1350,7 +1377,7 @@ Dusi_Status Dusi_Get_Option(Dusi_Dti dti,
  * - `region`: the memory that the bytes lie in, the chunk of an event, or DUSI_NO_REGION.
  * - `data`: the first byte.
  * - `length`: how many bytes; 0 only for a datagram.
- * - `flags`: any of DUSI_NOTIFY, DUSI_MORE, DUSI_FIN, DUSI_COPY.
+ * - `flags`: any of DUSI_NOTIFY, DUSI_MORE, DUSI_FIN, DUSI_COPY, DUSI_URGENT.
  * - `cookie`: comes back with the event.
  *
  * Blocking: no.

@@ -91,7 +91,7 @@ impl Queue {
                 out.value = event.body[0];
                 out.address = first(event);
             }
-            EventKind::Received | EventKind::Datagram => {
+            EventKind::Received | EventKind::Datagram | EventKind::ErrorReport => {
                 self.name_bytes(event, &mut out);
                 if event.kind == EventKind::Received {
                     out.position = event.body[2];
@@ -104,9 +104,12 @@ impl Queue {
                 out.position = event.body[2];
             }
             EventKind::Accepted | EventKind::Connected => out.address = first(event),
-            EventKind::Sent | EventKind::Writable => out.position = event.body[0],
+            EventKind::Sent | EventKind::Writable | EventKind::Urgent => {
+                out.position = event.body[0]
+            }
             EventKind::Incoming => out.value = event.body[0],
-            EventKind::Registered | EventKind::Closed | EventKind::Error => {}
+            EventKind::Error => out.address = [event.body[2], event.body[3], event.body[4]],
+            EventKind::Registered | EventKind::Closed => {}
         }
         out
     }
@@ -144,6 +147,6 @@ impl Queue {
 }
 
 const _: () = {
-    assert!(EventKind::Writable as u32 == Dusi_Event_Kind::DUSI_EVENT_WRITABLE as u32);
+    assert!(EventKind::ErrorReport as u32 == Dusi_Event_Kind::DUSI_EVENT_ERROR_REPORT as u32);
     assert!(EventKind::Sent as u32 == Dusi_Event_Kind::DUSI_EVENT_SENT as u32);
 };

@@ -383,7 +383,10 @@ pub extern "C" fn Dusi_Set_Option(
 ) -> Dusi_Status {
     call(|| {
         let option = self::option(option)?;
-        let read_only = matches!(option, Opt::LocalAddress | Opt::PeerAddress);
+        let read_only = matches!(
+            option,
+            Opt::LocalAddress | Opt::PeerAddress | Opt::UrgentMark | Opt::PathMtu
+        );
         if read_only || flags & !DUSI_NOTIFY != 0 {
             return Err(DUSI_BAD_ARGUMENT.into());
         }

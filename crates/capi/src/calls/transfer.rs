@@ -14,7 +14,7 @@ use crate::status::Outcome;
 use crate::table;
 use crate::types::{
     DUSI_COPY, DUSI_COPY_MAX, DUSI_FIN, DUSI_MORE, DUSI_NO_CHUNK, DUSI_NO_REGION, DUSI_NOTIFY,
-    DUSI_VECTOR_MAX, DUSI_WAIT_ALL, Dusi_Buffer, Dusi_Chunk, Dusi_Dti, Dusi_Region,
+    DUSI_URGENT, DUSI_VECTOR_MAX, DUSI_WAIT_ALL, Dusi_Buffer, Dusi_Chunk, Dusi_Dti, Dusi_Region,
 };
 
 /// What a send is told, checked as far as no table is needed.
@@ -65,7 +65,8 @@ impl Send<'_> {
         table::with_door(dti, Kind::Dti, |door, name| {
             let dti = door.dti(name)?;
             let datagram = door.is_datagram(dti);
-            if !datagram && (self.len == 0 || peer.is_some()) {
+            let urgent = u32::from(self.flags) & DUSI_URGENT != 0;
+            if !datagram && (self.len == 0 || peer.is_some()) || datagram && urgent {
                 return Err(DUSI_BAD_ARGUMENT.into());
             }
             if self.region == DUSI_NO_REGION {
@@ -92,7 +93,7 @@ unsafe fn send(
     flags: u32,
     cookie: u64,
 ) -> Outcome {
-    if flags & !(DUSI_NOTIFY | DUSI_COPY | DUSI_MORE | DUSI_FIN) != 0 {
+    if flags & !(DUSI_NOTIFY | DUSI_COPY | DUSI_MORE | DUSI_FIN | DUSI_URGENT) != 0 {
         return Err(DUSI_BAD_ARGUMENT.into());
     }
     if region == DUSI_NO_REGION {
@@ -153,7 +154,7 @@ unsafe fn send_copied(
 /// - `region`: the memory that the bytes lie in, the chunk of an event, or DUSI_NO_REGION.
 /// - `data`: the first byte.
 /// - `length`: how many bytes; 0 only for a datagram.
-/// - `flags`: any of DUSI_NOTIFY, DUSI_MORE, DUSI_FIN, DUSI_COPY.
+/// - `flags`: any of DUSI_NOTIFY, DUSI_MORE, DUSI_FIN, DUSI_COPY, DUSI_URGENT.
 /// - `cookie`: comes back with the event.
 ///
 /// Blocking: no.
@@ -217,7 +218,7 @@ pub unsafe extern "C" fn Dusi_Send_To(
     call(|| {
         // SAFETY: as the header asks of the caller.
         let peer = unsafe { boundary::address(address, address_length)? };
-        if flags & (DUSI_MORE | DUSI_FIN) != 0 {
+        if flags & (DUSI_MORE | DUSI_FIN | DUSI_URGENT) != 0 {
             return Err(DUSI_BAD_ARGUMENT.into());
         }
         // SAFETY: as the header asks of the caller.
