@@ -247,6 +247,45 @@ static void datagrams(Pair *pair)
     OK(Dusi_Close(b, 0));
 }
 
+/* Urgent data is told of, and comes in line. */
+static void urgent_data(Pair *pair)
+{
+    Dusi_Event event;
+    uint64_t mark;
+    OK(Dusi_Send(pair->client, DUSI_NO_REGION, "!", 1, DUSI_URGENT, 0));
+    event = next_of(pair->evq, DUSI_EVENT_URGENT);
+    TRUE(event.dti == pair->server && event.position > 0);
+    mark = event.position;
+    event = next_of(pair->evq, DUSI_EVENT_RECEIVED);
+    TRUE(event.length == 1 && event.position + 1 == mark && *(const char *)event.data == '!');
+    OK(Dusi_Return_Chunk(event.chunk));
+    OK(Dusi_Get_Option(pair->server, DUSI_OPT_URGENT_MARK, 0));
+    TRUE(next_of(pair->evq, DUSI_EVENT_COMPLETION).value == mark);
+}
+
+/* What became of a datagram to a port that nobody has. */
+static void error_reports(Pair *pair)
+{
+    struct sockaddr_in address = local(9), to;
+    socklen_t length = sizeof to;
+    Dusi_Event event;
+    uint32_t number;
+    Dusi_Dti dti;
+
+    OK(Dusi_Create_Dti(pair->ual, DUSI_DATAGRAM, pair->evq, pair->evq, 0, &dti));
+    OK(Dusi_Set_Option(dti, DUSI_OPT_RECEIVE_ERRORS, 1, 0, 0));
+    IS(DUSI_BAD_ARGUMENT, Dusi_Send(dti, DUSI_NO_REGION, "x", 1, DUSI_URGENT, 0));
+    OK(Dusi_Send_To(dti, DUSI_NO_REGION, "anybody?", 8, (struct sockaddr *)&address, sizeof address, 0, 0));
+    event = next_of(pair->evq, DUSI_EVENT_ERROR_REPORT);
+    TRUE(event.dti == dti && event.length >= 32 && event.status == DUSI_CONNECTION_REFUSED);
+    memcpy(&number, event.data, sizeof number);
+    TRUE(number == ECONNREFUSED);
+    OK(Dusi_Event_Address(&event, (struct sockaddr *)&to, &length));
+    TRUE(to.sin_port == address.sin_port && to.sin_addr.s_addr == address.sin_addr.s_addr);
+    OK(Dusi_Return_Chunk(event.chunk));
+    OK(Dusi_Close(dti, 0));
+}
+
 /* A receive on the child before its accept, and the end of a connection on both sides. */
 static void before_the_accept(Pair *pair)
 {
@@ -409,6 +448,8 @@ int main(int argc, char **argv)
     options_and_info(&pair);
     other_memory(&pair, argv[1]);
     datagrams(&pair);
+    urgent_data(&pair);
+    error_reports(&pair);
     before_the_accept(&pair);
     many_dtis(&pair);
     full_doorbell();
