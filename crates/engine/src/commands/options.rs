@@ -64,11 +64,11 @@ pub(super) fn set(cx: &mut Context<'_>, command: &Command) -> Done {
                 cx.stack.udp_set_option(id, option) && remember(dti, option)
             } else {
                 // Datagrams that were sent before go out as things were then.
-                let change = Outgoing::Change(option);
-                if !cx.tables.datagrams.push_back(&mut dti.datagrams, change) {
-                    return Status::NoResources.into();
-                }
-                remember(dti, option)
+                // The change waits among them, and counts as one of the socket's descriptors.
+                return match change_later(cx, slot, option) {
+                    Ok(()) => Done::Quiet,
+                    Err(status) => status.into(),
+                };
             }
         }
         Role::Listening(listening) => {
@@ -84,6 +84,19 @@ pub(super) fn set(cx: &mut Context<'_>, command: &Command) -> Done {
     } else {
         Status::WrongState.into()
     }
+}
+
+/// Sets an option of a datagram socket once what it has sent before is out.
+fn change_later(cx: &mut Context<'_>, slot: u32, option: SocketOption) -> Result<(), Status> {
+    cx.tables.begin_descriptor(slot)?;
+    let dti = cx.tables.dtis.get_mut(slot).ok_or(Status::BadHandle)?;
+    let change = Outgoing::Change(option);
+    if !cx.tables.datagrams.push_back(&mut dti.datagrams, change) {
+        cx.tables.end_descriptor(slot);
+        return Err(Status::NoResources);
+    }
+    remember(dti, option);
+    Ok(())
 }
 
 /// Sets an option that is the DTI's own, of which the stack knows nothing; false: it is another.

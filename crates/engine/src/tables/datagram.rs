@@ -181,9 +181,10 @@ impl Tables {
             return;
         };
         let (ual, handle) = (dti.ual, dti.handle);
-        let Some(Outgoing::Datagram(datagram)) = self.datagrams.pop_front(&mut dti.datagrams)
-        else {
-            return;
+        let datagram = match self.datagrams.pop_front(&mut dti.datagrams) {
+            Some(Outgoing::Datagram(datagram)) => datagram,
+            Some(Outgoing::Change(_)) => return self.end_descriptor(slot),
+            None => return,
         };
         match datagram.source {
             Source::Copy(place) => self.copies.give(place),
