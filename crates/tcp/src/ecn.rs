@@ -292,9 +292,7 @@ impl Connection {
 
     /// The retransmission timer fires, and nothing is out: a segment may go again.
     pub(crate) fn ecn_release(&mut self) {
-        if self.window.cwnd == HELD {
-            self.window.cwnd = self.mss.into();
-        }
+        self.window.cwnd = self.window.cwnd.max(self.mss.into());
     }
 
     /// "When an ECN-Capable TCP sender reduces its congestion window for any reason (because of a retransmit timeout, a Fast

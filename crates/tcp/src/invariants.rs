@@ -1,6 +1,7 @@
 //! What must hold between calls.
 
 use crate::Connection;
+use crate::ecn;
 use crate::flags::Flags;
 use crate::range_pool::{Range, RangePool};
 use crate::recovery::Phase;
@@ -26,7 +27,11 @@ impl Connection {
             self.snd_nxt - self.snd_una <= 1 << 31,
             "too much outstanding"
         );
-        assert!(self.window.cwnd > 0);
+        assert!(
+            self.window.cwnd >= self.mss.into() || self.window.cwnd == ecn::HELD,
+            "a window of {} bytes",
+            self.window.cwnd
+        );
         assert!(
             !self.flags.any(Flags::URGENT) || self.cold.seldom.is_some(),
             "urgent up to where?"

@@ -34,4 +34,8 @@ fn long_runs() {
 fn runs_that_stood_still() {
     // Segments grew beyond a window of one segment, and nothing could go out any more.
     long_run(776);
+    // A window of one segment was closed by an echo of a mark, grew by an ACK of few bytes, and its timer did not know it any more.
+    adversary::run(include_bytes!(
+        "../../../../fuzz/corpus/stack_pair/window-below-a-segment"
+    ));
 }

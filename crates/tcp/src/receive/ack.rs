@@ -6,6 +6,7 @@ use super::{Arrival, Step};
 use crate::Connection;
 use crate::congestion::{Ack, CongestionControl, Controller, Window};
 use crate::connection::NO_OFFSET;
+use crate::ecn;
 use crate::flags::Flags;
 use crate::flight::Tick;
 use crate::rack::Delivery;
@@ -56,7 +57,7 @@ impl Connection {
     /// The congestion window was used up, and is acknowledged.
     pub(crate) fn grow_window(&mut self, now: Instant, acked: u32, rtt_us: u32) {
         let Window { cwnd, ssthresh } = self.window;
-        if cwnd < ssthresh && cwnd / 2 >= self.cold.window_used {
+        if cwnd < ssthresh && (cwnd / 2 >= self.cold.window_used || cwnd == ecn::HELD) {
             return;
         }
         let mss = u32::from(self.mss);
