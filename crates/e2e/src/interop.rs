@@ -152,6 +152,8 @@ impl Meeting {
         let host = format!("{HOST6}/64");
         let device = ground.name().to_owned();
         ground.ip(&["-6", "addr", "add", &host, "dev", &device, "nodad"])?;
+        // Otherwise the kernel never asks itself whether large packets get lost in silence (RFC 4821), as the engine does.
+        ground.inside(|| std::fs::write("/proc/sys/net/ipv4/tcp_mtu_probing", "1"))?;
         let sockets = Sockets::new(&ground.ual()?, SocketsConfig::default())?;
         Ok(Self {
             ground,

@@ -123,6 +123,10 @@ fn changes() -> Vec<Case> {
         ..good()
     };
     let narrow = LinkModel { mtu: 1280, ..slow };
+    let silent = LinkModel {
+        tell_too_big: false,
+        ..narrow
+    };
     let dead = LinkModel { loss: 1.0, ..slow };
     let crawling = LinkModel {
         rate_bps: 1_000_000,
@@ -141,6 +145,7 @@ fn changes() -> Vec<Case> {
         Case::both("the MTU falls and rises", 400_000, slow)
             .then(narrow, 100 * MS)
             .then(slow, Duration::ZERO),
+        Case::both("the MTU falls and nobody tells", 400_000, slow).then(silent, Duration::ZERO),
         Case::both("a black hole for 0.7 s", 400_000, slow)
             .then(dead, 700 * MS)
             .then(slow, Duration::ZERO),
