@@ -25,6 +25,9 @@ const SIZE: u32 = 64;
 /// Requests of each benchmark: a multiple of all numbers of connections.
 const REQUESTS: usize = 8000;
 
+/// How many times slower everything runs while it is counted, about: the engines' clocks go so much slower, too, or the timer wheel would turn once a request.
+const SLOWDOWN: u32 = 50;
+
 /// Requests before those, so that windows, estimators and pools are where they will be.
 const WARM: usize = 960;
 
@@ -56,6 +59,7 @@ impl End {
             addresses: vec![address.parse().unwrap()],
             connections: 1024,
             seed: Some([1; 32]),
+            clock_slowdown: SLOWDOWN,
             ..EngineConfig::default()
         };
         let (engine, control) = Engine::new(config).unwrap();

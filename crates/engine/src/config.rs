@@ -181,6 +181,10 @@ pub struct EngineConfig {
     pub drain: Duration,
     /// Seed of all keys and sequence numbers; `None`: from the system's random source.
     pub seed: Option<[u8; 32]>,
+    /// How many times slower than the system's clock the engine's goes: 1. More is for programs that count instructions under an emulator, which runs
+    /// them so many times slower; sleeps would be wrong.
+    #[doc(hidden)]
+    pub clock_slowdown: u32,
     /// When SYNs are answered with cookies.
     pub syn_cookies: SynCookies,
     /// Defaults of new connections.
@@ -205,6 +209,7 @@ impl Default for EngineConfig {
             connections: 1 << 20,
             drain: Duration::from_secs(1),
             seed: None,
+            clock_slowdown: 1,
             syn_cookies: SynCookies::default(),
             tcp: sidecore_tcp::Config::default(),
         }

@@ -74,7 +74,7 @@ impl Engine {
         inbox: Inbox,
         agent: crate::agent::AgentThread,
     ) -> std::io::Result<Self> {
-        let clock = EngineClock::new();
+        let clock = EngineClock::new(config.clock_slowdown);
         let idle = Idle::new(&config, &nic, &inbox)?;
         Ok(Self {
             tables: Tables::new(&config),

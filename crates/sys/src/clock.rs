@@ -89,6 +89,13 @@ impl CycleScale {
         }
     }
 
+    /// Of a clock that goes so many times slower.
+    pub fn slower(self, times: u32) -> Self {
+        Self {
+            scale: self.scale / u64::from(times.max(1)),
+        }
+    }
+
     /// Nanoseconds that so many cycles take.
     #[inline]
     pub fn to_ns(self, cycles: u64) -> u64 {
