@@ -214,7 +214,7 @@ fn kind_of(message: &Icmpv4) -> Option<IcmpKind> {
     use icmpv4::*;
     Some(match *message {
         Icmpv4::DestinationUnreachable { code, next_hop_mtu } => match code {
-            // RFC 1122 section 3.2.2.1 and RFC 1812: 6 and 7 are "unknown", 8 "isolated", 11 and 12 "for this type of service".
+            // RFC 1122 section 3.2.2.1 and RFC 1812: 6 and 7 are "unknown", 8 "isolated", 11 and 12 "unreachable for type of service".
             UNREACHABLE_NET | 5 | 6 | 11 => IcmpKind::NetUnreachable,
             UNREACHABLE_HOST | 7 | 8 | 12 => IcmpKind::HostUnreachable,
             UNREACHABLE_PROTOCOL => IcmpKind::ProtocolUnreachable,

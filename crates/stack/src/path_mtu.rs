@@ -11,7 +11,8 @@ use sidecore_tcp::Instant;
 
 use crate::hash::FlowHasher;
 
-/// "should not be less than 5 minutes …, recommended 10 minutes" (RFC 8201 section 4; RFC 1191 section 6.3 has the same).
+/// An increase "MUST NOT be done less than 5 minutes after a Datagram Too Big message has been received"; twice that is recommended (RFC 1191
+/// section 3; RFC 8201 section 4 has the same).
 const LIFETIME: Duration = Duration::from_secs(600);
 /// Places that an address may have.
 const WAYS: usize = 4;

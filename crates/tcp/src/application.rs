@@ -109,7 +109,7 @@ impl Connection {
 
     /// Ends the stream after what was written: FIN (RFC 9293 section 3.10.4). Receiving goes on. Idempotent.
     ///
-    /// In SYN-SENT and SYN-RECEIVED it is "queued until … ESTABLISHED state".
+    /// In SYN-SENT and SYN-RECEIVED it is queued "for processing after entering ESTABLISHED state".
     pub fn shutdown_send(&mut self) {
         if self.state == State::Closed || self.flags.any(Flags::FIN_QUEUED) {
             return;

@@ -392,7 +392,7 @@ impl Connection {
         self.max_snd_wnd = self.snd_wnd;
     }
 
-    /// Eff.snd.MSS (RFC 9293 section 3.7.1, RFC 6691): "the lesser of the send MSS … and the largest transmission size
+    /// Eff.snd.MSS (RFC 9293 section 3.7.1, RFC 6691): "the smaller … of the send MSS … and the largest transmission size
     /// permitted by the IP layer", less the options that every segment carries.
     pub(crate) fn set_effective_mss(&mut self) {
         let options = if self.flags.any(Flags::TIMESTAMPS) {
@@ -530,8 +530,7 @@ impl Cold {
     }
 }
 
-/// "a TCP implementation … MUST NOT delay an ACK excessively: … the delay MUST be less than 0.5 seconds" (RFC 9293
-/// section 3.8.6.3).
+/// "the delay MUST be less than 0.5 seconds" (RFC 9293 section 3.8.6.3).
 pub(crate) fn delayed_ack_ms(delay: Duration) -> u16 {
     millis(delay).min(499) as u16
 }

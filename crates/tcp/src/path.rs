@@ -186,7 +186,8 @@ impl Connection {
         if !self.size_is_proven() {
             return self.path_believe(now, size);
         }
-        // "the PMTU should be reduced … only if … the connection is not making progress" (RFC 5927 section 7.2, in short).
+        // RFC 5927 section 7.2: such messages are disregarded "when a connection makes progress", and honoured "only after the
+        // corresponding data have been retransmitted a specified number of times".
         let path = &mut self.cold.path;
         path.step = Step::Claimed;
         path.size = size;
@@ -341,8 +342,8 @@ impl Connection {
         }
     }
 
-    /// Whether one segment of this size may go out, with enough after it to see by that it is lost (RFC 4821 section 7.4: "enough additional
-    /// data"), and nothing is amiss.
+    /// Whether one segment of this size may go out, with enough after it to see by that it is lost (RFC 4821 section 7.4), and
+    /// nothing is amiss.
     fn may_probe_path(&self, size: u16) -> bool {
         let len = u64::from(size.saturating_sub(self.usual_options()));
         let enough = len + 4 * u64::from(self.mss);

@@ -59,7 +59,7 @@ impl Prr {
             count.min(ssthresh - in_flight)
         };
         if self.out == 0 && count == 0 {
-            // "Force a fast retransmit upon entering fast recovery".
+            // The first retransmission goes out whatever the sums say.
             count = mss;
         }
         count

@@ -1,6 +1,6 @@
 //! RACK: loss detection by time (RFC 8985 sections 5 and 6).
 //!
-//! "If a segment sent later was delivered, and a reordering window has passed, this one is lost." What was sent when is in
+//! A segment is lost "if another segment that was sent later has been delivered and the reordering window has passed". What was sent when is in
 //! the [`crate::flight::Flight`] and, for the segments sent last, in `run_at`:
 //!
 //! ```text

@@ -150,7 +150,7 @@ impl Connection {
         let lost = if self.rack_is_on() {
             self.cold.flight.first_lost(ranges).is_some()
         } else {
-            // RFC 6675 section 5: "if DupAcks >= DupThresh … or IsLost (HighACK + 1) returns true".
+            // RFC 6675 section 5: "If DupAcks >= DupThresh", or "IsLost (HighACK + 1) returns true".
             let lost = self.cold.duplicate_acks >= DUP_THRESH || self.cold.lost_edge > self.snd_una;
             // RFC 6582 section 3.2 step 2: without SACK, duplicates of what recovery itself sent again prove nothing.
             let careful = !self.flags.any(Flags::SACK)

@@ -60,7 +60,7 @@ impl Connection {
         self.rtt_sample(now.micros_since(self.rtt_started, MAX_RTT_US));
     }
 
-    /// Takes a sample of at most [`MAX_RTT_US`], and with it ends a backoff (RFC 6298 section 5: "when a subsequent RTT measurement is obtained").
+    /// Takes a sample of at most [`MAX_RTT_US`], and with it ends a backoff (RFC 6298 sections 2.3 and 5).
     #[inline]
     pub(crate) fn rtt_sample(&mut self, rtt_us: u32) {
         let rtt_us = rtt_us.max(1);

@@ -383,7 +383,7 @@ impl Connection {
             return Some(self.give_up());
         }
         self.cold.attempts = self.cold.attempts.saturating_add(1);
-        // "The time between successive probes SHOULD be increased exponentially."
+        // "SHOULD increase exponentially the interval between successive probes" (RFC 9293 section 3.8.6.1).
         self.cold.probe_backoff = (self.cold.probe_backoff + 1).min(16);
         let delay = (u64::from(self.rto_us) << self.cold.probe_backoff).min(self.max_rto_us.into());
         self.retransmit_at = self.bounded_by_user_timeout(now, delay as u32);

@@ -59,7 +59,7 @@ impl Connection {
         self.rtt.srtt_x8 / 4 + more
     }
 
-    /// TLP_send_probe (): new data if there is some, else the last segment again. "The cwnd remains unchanged".
+    /// TLP_send_probe (): new data if there is some, else the last segment again. The congestion window stays as it is (RFC 8985 section 7.3).
     pub(crate) fn tail_probe(&mut self, now: Instant, ranges: &mut RangePool) -> Option<TxSegment> {
         self.cold.tlp.due = false;
         if !self.may_probe_tail() || self.outstanding() == 0 {

@@ -112,7 +112,8 @@ impl Connection {
         spurious
     }
 
-    /// RFC 3522 section 3.2 step 5: "If the value of the Timestamp Echo Reply field is less than RetransmitTS".
+    /// RFC 3522 section 3.2 step 4: "If the value of the Timestamp Echo Reply field of the acceptable ACK's Timestamps option is smaller than the
+    /// value of RetransmitTS".
     fn eifel_detects(&self, delivery: &Delivery) -> bool {
         let undo = &self.cold.undo;
         let echo = delivery.echo.filter(|echo| *echo != 0);
@@ -200,7 +201,7 @@ impl Connection {
                     undo.frto = Frto::Off;
                 }
             }
-            // Step 3a: "duplicate ACK … the loss was real".
+            // Step 3a, a duplicate ACK: the loss was real.
             Frto::NewData if acked == 0 && duplicate => undo.frto = Frto::Off,
             Frto::NewData => {}
         }

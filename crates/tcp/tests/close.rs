@@ -390,7 +390,7 @@ fn abort_in_every_state() {
     t.connection.abort(t.now);
     t.sends([rst_ack(0, 1)]);
 
-    // LAST-ACK and TIME-WAIT: "respond to the ABORT with an ok and delete the TCB".
+    // LAST-ACK and TIME-WAIT: the ABORT succeeds, and the TCB is deleted.
     let mut t = Script::established();
     t.recv(fin(0));
     t.connection.shutdown_send();

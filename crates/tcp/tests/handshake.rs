@@ -74,7 +74,7 @@ fn all_options_are_offered_and_agreed() {
     let info = t.connection.info();
     assert!(info.sack && info.timestamps);
     assert_eq!((info.send_scale, info.receive_scale), (3, 7));
-    // "the MSS option does not count TCP options" (RFC 6691): 12 bytes of timestamps are taken off.
+    // What an MSS option says does not count the options of segments (RFC 9293 section 3.7.1): 12 bytes of timestamps are taken off.
     assert_eq!(info.effective_mss, 1388);
     // The window of a SYN is not scaled, that of the next segment is.
     assert_eq!(info.send_window, 500);

@@ -115,7 +115,7 @@ impl Icmpv6 {
             (ECHO_REQUEST, 0) => Self::EchoRequest { ident, seq },
             (ECHO_REPLY, 0) => Self::EchoReply { ident, seq },
             (DESTINATION_UNREACHABLE, _) => Self::DestinationUnreachable { code },
-            // RFC 4443 section 3.2: the code is "set to 0 by the originator and ignored by the receiver".
+            // RFC 4443 section 3.2: the originator sets the code to zero, the receiver ignores it.
             (PACKET_TOO_BIG, _) => Self::PacketTooBig { mtu: word },
             (TIME_EXCEEDED, _) => Self::TimeExceeded { code },
             (PARAMETER_PROBLEM, _) => Self::ParameterProblem {

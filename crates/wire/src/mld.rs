@@ -53,8 +53,7 @@ impl<'a> Mld<'a> {
         if !Self::is_type(h[0]) {
             return Err(ParseError::Unsupported);
         }
-        // RFC 3810 section 6.2: "If the … message does not have a valid IPv6 link-local address as the source, or the Hop Limit
-        // is not 1, or the Router Alert option is not present in the Hop-by-Hop Options header, it is silently discarded."
+        // RFC 3810 section 6.2: without a link-local source, a hop limit of 1 and a router alert it is discarded in silence.
         if !is_link_local(ip.src) || ip.hop_limit != HOP_LIMIT || !alert {
             return Err(ParseError::Malformed);
         }

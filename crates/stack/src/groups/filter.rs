@@ -75,8 +75,8 @@ impl<A: GroupAddress> Filter<A> {
                 sources: wanted,
             };
         };
-        // "the intersection of the source lists in all exclude-mode records, minus those source addresses that appear in any
-        // of the include-mode records"
+        // "the intersection of the source lists of all socket records in EXCLUDE mode, minus those source addresses that appear in any
+        // socket record in INCLUDE mode" (RFC 3376 section 3.2)
         let mut unwanted = first.sources.clone();
         unwanted.retain(|source| {
             of(Mode::Exclude).all(|filter| !filter.admits(*source))

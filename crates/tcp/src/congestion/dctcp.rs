@@ -10,7 +10,7 @@ use crate::time::Instant;
 
 /// DCTCP.Alpha in fixed point: this is 1.
 const ONE: u32 = 1 << 20;
-/// g, the estimation gain: 2^-4 (section 4.2: "an estimation gain of 1/16 is RECOMMENDED").
+/// g, the estimation gain: 2^-4 (section 4.2: "A fixed estimation gain of 1/16 is used in some implementations", Linux among them).
 const GAIN_SHIFT: u32 = 4;
 /// Windows that went by unseen are counted up to here: alpha is 0 by then.
 const MOST_UNSEEN: u32 = 256;

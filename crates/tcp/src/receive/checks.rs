@@ -107,7 +107,7 @@ impl Connection {
             // acknowledgment (challenge ACK)"
             self.challenge(arrival.now);
         }
-        // "… outside the current receive window, TCP endpoints MUST silently drop the segment."
+        // RFC 5961 section 3.2: "outside the current receive window, silently drop the segment".
         arrival.drop_because(DropReason::BadReset)
     }
 
@@ -119,8 +119,8 @@ impl Connection {
         if self.state == State::SynReceived && arrival.seq == -1 {
             return self.repeated_syn(arrival);
         }
-        // "If the SYN bit is set, irrespective of the sequence number, TCP endpoints MUST send an ACK (… challenge ACK)
-        // to the remote peer … After sending the acknowledgment, TCP endpoints MUST drop the unacceptable segment."
+        // "if the SYN bit is set, irrespective of the sequence number, TCP endpoints MUST send a "challenge ACK" to the remote
+        // peer", and "MUST drop the unacceptable segment" (RFC 9293 section 3.10.7.4).
         self.challenge(arrival.now);
         arrival.drop_because(DropReason::UnexpectedSyn)
     }

@@ -25,8 +25,8 @@ impl Connection {
             }
             return arrival.drop_because(DropReason::BadAck);
         }
-        // Second, check the RST bit: "If the ACK was acceptable, then signal to the user 'error: connection reset',
-        // drop the segment, enter CLOSED state. Otherwise (no ACK), drop the segment." (RFC 5961 section 3.2 agrees.)
+        // Second, check the RST bit: "If the ACK was acceptable, then signal to the user "error: connection reset",
+        // drop the segment, enter CLOSED state … Otherwise (no ACK), drop the segment and return." (RFC 5961 section 3.2 agrees.)
         if arrival.has(TcpFlags::RST) {
             if ack {
                 arrival.outcome.closed = Some(self.enter_closed(CloseReason::Refused));

@@ -15,8 +15,7 @@ use crate::{ParseError, icmpv6};
 pub const MAX_HEADERS: u8 = 8;
 /// Bytes of all extension headers together, at most.
 pub const MAX_LEN: usize = 512;
-/// Options other than padding in one header, at most (RFC 8504 section 5.3: "the default value
-/// SHOULD be set to 8").
+/// Options other than padding in one header, at most (RFC 8504 section 5.3: 8 by default).
 pub const MAX_OPTIONS: usize = 8;
 /// Consecutive bytes of padding, at most (RFC 8504 section 5.3).
 pub const MAX_PADDING: usize = 7;
