@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # DCTCP of the engine beside that of a Linux kernel, where the machine's own kernel has none: a guest kernel (User Mode Linux, Debian's package)
 # receives, and the engine or another guest sends, each pair over a line of its own: 100 ms, 20 Mbit/s, marks above a queue of 40 packets. With
-# `share`, both send to one guest over one line of 40 ms.
+# `share`, both send to one guest over one line of 40 ms, and the first round is drawn: share.svg.
 # Usage: scripts/dctcp.sh [ROUNDS [CONTROLLER [share]]]   (root; after `make build`; a round takes 40 s)
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -59,7 +59,11 @@ one() ( # engine|kernel|both ROUND
     ip -n "$right" link set l1 master br0 up
     guest "$right" g1 receive 10.9.0.2 "$(IFS=,; echo "${peers[*]}")" "$here.received"
     wait $! || true
-    echo "round $2: $1: $(tr '\n' ' ' <"$here.received")"
+    echo "round $2: $1: $(grep -v '^plot ' "$here.received" | tr '\n' ' ')"
+    if [ "$1$2" = both1 ]; then
+        sed -n 's/^plot //p' "$here.received" | sed "s/\"DCTCP\"/\"$controller: 20 Mbit\/s, 40 ms, marks above 40 frames of queue\"/" \
+            | target/release/sidecore lab draw - --out "$work/share.svg"
+    fi
 )
 
 for round in $(seq "$rounds"); do

@@ -1,7 +1,7 @@
 //! The command line of the lab: `sidecore lab …`.
 
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::Context;
@@ -12,7 +12,7 @@ use sidecore_sys::privileges;
 use crate::experiments::{self, Experiment, demo};
 use crate::link::{self, LinkOptions};
 use crate::progress::Progress;
-use crate::report::Report;
+use crate::report::{Plot, Report};
 use crate::run::Settings;
 use crate::{interrupt, roles, unprivileged};
 
@@ -36,6 +36,14 @@ pub enum LabCommand {
     },
     /// Join two TAP devices by a link with loss, delay, reordering, a rate, marks, an MTU and outages
     Link(LinkOptions),
+    /// Draw a plot as SVG: one of a report's JSON document, or one of the same form
+    Draw {
+        /// The plot's JSON; `-`: standard input
+        plot: PathBuf,
+        /// Where the drawing goes; otherwise to standard output
+        #[arg(long, value_name = "FILE")]
+        out: Option<PathBuf>,
+    },
     /// Be a role of an experiment (for the lab's own use)
     #[command(hide = true)]
     Role,
@@ -123,6 +131,7 @@ pub fn run(command: &LabCommand) -> anyhow::Result<()> {
             run_named(name, options)
         }
         LabCommand::Link(options) => run_link(options),
+        LabCommand::Draw { plot, out } => draw(plot, out.as_deref()),
         LabCommand::Role => roles::run(),
     }
 }
@@ -154,6 +163,22 @@ fn list(as_json: bool) -> anyhow::Result<()> {
         .iter()
         .map(|e| format!("{:<width$}  {}", e.name, e.question));
     print(&lines.collect::<Vec<_>>().join("\n"))
+}
+
+fn draw(plot: &Path, out: Option<&Path>) -> anyhow::Result<()> {
+    let name = plot.display();
+    let text = match plot.to_str() {
+        Some("-") => std::io::read_to_string(std::io::stdin().lock()),
+        _ => std::fs::read_to_string(plot),
+    };
+    let text = text.with_context(|| format!("reading {name}"))?;
+    let drawn: Plot = serde_json::from_str(&text)
+        .with_context(|| format!("{name} is no plot: it needs title, x, y, groups and series"))?;
+    let svg = drawn.svg()?;
+    match out {
+        Some(out) => std::fs::write(out, svg).with_context(|| format!("writing {}", out.display())),
+        None => print(&svg),
+    }
 }
 
 fn print(text: &str) -> anyhow::Result<()> {

@@ -135,3 +135,11 @@ fn a_report_is_written_and_its_document_can_be_read_again() {
     let drawing = std::fs::read_to_string(&written[2]).unwrap();
     assert!(drawing.starts_with("<svg") && drawing.contains("bars") && drawing.contains("one"));
 }
+
+#[test]
+fn a_plot_is_drawn_from_its_json() {
+    let text = r#"{"title": "a", "x": "s", "y": "m", "groups": [], "series": [{"name": "n", "points": [[0, 1], [1, 2]]}]}"#;
+    let plot: Plot = serde_json::from_str(text).unwrap();
+    assert!(plot.svg().unwrap().contains("polyline"));
+    assert!(serde_json::from_str::<Plot>(r#"{"title": "a"}"#).is_err());
+}
