@@ -314,6 +314,10 @@ impl World {
             self.describe()
         );
         let syn = header.flags.contains(TcpFlags::SYN);
+        if syn && self.ended == [true; 2] && self.said[side].ack.is_some() {
+            // Where the connection is through already, a late copy of the SYN has the listener begin another; the peer resets it.
+            return;
+        }
         if syn {
             self.said[side].scale = header.options.window_scale;
             self.said[side].syn_window = u32::from(header.window.0);

@@ -39,3 +39,12 @@ fn runs_that_stood_still() {
         "../../../../fuzz/corpus/stack_pair/window-below-a-segment"
     ));
 }
+
+/// What the watcher of the network once took for a fault.
+#[test]
+fn runs_that_looked_wrong() {
+    // A copy of the SYN, after both had ended, began another connection.
+    adversary::run(include_bytes!(
+        "../../../../fuzz/corpus/stack_pair/late-copy-of-the-syn"
+    ));
+}
