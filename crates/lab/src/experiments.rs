@@ -8,6 +8,7 @@ pub mod fairness;
 pub mod flood;
 pub mod idle;
 pub mod longlink;
+pub mod programs;
 pub mod rpc;
 pub mod transfer;
 pub mod wake;
@@ -43,6 +44,7 @@ pub const ALL: &[Experiment] = &[
     wake::EXPERIMENT,
     fairness::EXPERIMENT,
     longlink::EXPERIMENT,
+    programs::EXPERIMENT,
 ];
 
 /// The experiment of this name.

@@ -41,6 +41,7 @@ pub mod native;
 pub mod pairs;
 pub mod process;
 pub mod profile;
+pub mod programs;
 pub mod progress;
 pub mod report;
 pub mod roles;

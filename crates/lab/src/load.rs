@@ -23,7 +23,7 @@ use serde::{Deserialize, Serialize};
 use arrivals::Arrivals;
 use churn::ChurnWorker;
 use latency::{Latency, Recorder};
-use protocol::{Echo, Http, Upload};
+use protocol::{Echo, Exact, Http, Upload};
 use ring::RingWorker;
 use sidecore_sys::affinity;
 use worker::{Counts, Orders, Window, Worker};
@@ -38,6 +38,10 @@ pub enum Ask {
     Churn(usize),
     /// Messages of so many bytes, each answered by one byte.
     Upload(usize),
+    /// These messages in turn, each answered as it says here.
+    Exact(Vec<(String, String)>),
+    /// A message and its answer, each on a connection of its own: opened, used once, closed. Closed loops only.
+    ChurnExact(String, String),
     /// `GET` of these paths in turn, over connections that stay.
     Http(Vec<String>),
 }
@@ -166,6 +170,17 @@ pub fn run(config: &LoadConfig, milestones: &mut dyn Milestones) -> anyhow::Resu
             |_, orders| Worker::connect(orders, Upload::new(*bytes)),
             Worker::run,
         ),
+        (Ask::Exact(exchanges), Driver::Epoll) => {
+            if exchanges.is_empty() || exchanges.iter().any(|(a, b)| a.is_empty() || b.is_empty()) {
+                bail!("there are no messages to exchange, or one is empty");
+            }
+            run_workers(
+                config,
+                milestones,
+                |thread, orders| Worker::connect(orders, Exact::new(exchanges, thread)),
+                Worker::run,
+            )
+        }
         (Ask::Http(paths), Driver::Epoll) => {
             let host = config
                 .targets
@@ -189,7 +204,17 @@ pub fn run(config: &LoadConfig, milestones: &mut dyn Milestones) -> anyhow::Resu
             |_, orders| ChurnWorker::new(orders, *bytes),
             ChurnWorker::run,
         ),
-        (Ask::Churn(_), _) => {
+        (Ask::ChurnExact(message, answer), Driver::Epoll)
+            if config.arrivals == Arrivals::Closed =>
+        {
+            run_workers(
+                config,
+                milestones,
+                |_, orders| ChurnWorker::with(orders, message.as_bytes(), answer.as_bytes()),
+                ChurnWorker::run,
+            )
+        }
+        (Ask::Churn(_) | Ask::ChurnExact(..), _) => {
             bail!("connections that come and go make closed loops only, over epoll")
         }
         (_, Driver::IoUring) => {

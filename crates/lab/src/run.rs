@@ -219,6 +219,11 @@ pub trait Measured {
     /// Its processes.
     fn processes(&self) -> Vec<u32>;
 
+    /// Processes that are engines and nothing else.
+    fn engines(&self) -> Vec<u32> {
+        Vec::new()
+    }
+
     /// How its engine has spent its time; all zero without one.
     fn engine_use(&mut self) -> anyhow::Result<EngineUse> {
         Ok(EngineUse::default())
@@ -253,6 +258,9 @@ pub fn measure(
         watch = watch
             .role(ENGINE, Selection::Named(pid, ENGINE_THREADS.into()))
             .role(SERVER, Selection::Process(pid));
+    }
+    for pid in server.engines() {
+        watch = watch.role(ENGINE, Selection::Process(pid));
     }
     let mut looks = Vec::with_capacity(2);
     let mut sampler = None;

@@ -27,6 +27,7 @@ struct Exchange {
 pub struct ChurnWorker {
     orders: Orders,
     message: Vec<u8>,
+    answer: Vec<u8>,
     epoll: OwnedFd,
     exchanges: Vec<Exchange>,
     counts: Counts,
@@ -37,14 +38,24 @@ pub struct ChurnWorker {
 }
 
 impl ChurnWorker {
-    /// A worker; it connects when it runs.
+    /// A worker that has so many bytes echoed; it connects when it runs.
     pub fn new(orders: Orders, bytes: usize) -> anyhow::Result<Self> {
+        let message: Vec<u8> = (0..bytes.max(1)).map(|i| (i % 251) as u8).collect();
+        Self::with(orders, &message, &message)
+    }
+
+    /// A worker that sends this message and expects this answer; it connects when it runs.
+    pub fn with(orders: Orders, message: &[u8], answer: &[u8]) -> anyhow::Result<Self> {
+        if message.is_empty() || answer.is_empty() {
+            bail!("a message or its answer is empty");
+        }
         if orders.targets.is_empty() {
             bail!("no address to connect to");
         }
         Ok(Self {
             epoll: epoll::create(epoll::CreateFlags::CLOEXEC)?,
-            message: (0..bytes.max(1)).map(|i| (i % 251) as u8).collect(),
+            message: message.to_vec(),
+            answer: answer.to_vec(),
             exchanges: Vec::with_capacity(orders.connections),
             orders,
             counts: Counts::default(),
@@ -65,7 +76,7 @@ impl ChurnWorker {
             self.exchanges.push(exchange);
         }
         let mut events: Vec<epoll::Event> = Vec::with_capacity(1024);
-        let mut buffer = vec![0; self.message.len().max(4096)];
+        let mut buffer = vec![0; self.answer.len().max(4096)];
         loop {
             let now = self.now();
             if now >= self.end {
@@ -145,11 +156,17 @@ impl ChurnWorker {
             };
         }
         match rustix::io::read(&exchange.socket, &mut *buffer) {
-            Ok(read @ 1..) => exchange.received += read,
+            Ok(read @ 1..) => {
+                let end = exchange.received + read;
+                if self.answer.get(exchange.received..end) != Some(&buffer[..read]) {
+                    bail!("another answer than was expected");
+                }
+                exchange.received = end;
+            }
             Err(Errno::AGAIN) => return Ok(()),
             Ok(_) | Err(_) => return self.again(number),
         }
-        if exchange.received < self.message.len() {
+        if exchange.received < self.answer.len() {
             return Ok(());
         }
         let began = exchange.began;

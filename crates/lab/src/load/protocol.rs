@@ -82,6 +82,62 @@ impl Protocol for Echo {
     }
 }
 
+/// Sends messages in turn, each of which has one answer.
+pub struct Exact {
+    exchanges: Vec<(Vec<u8>, Vec<u8>)>,
+    next: usize,
+}
+
+/// Which exchange a connection is in, and how much of the answer has come.
+#[derive(Default)]
+pub struct ExactState {
+    exchange: usize,
+    received: usize,
+}
+
+impl Exact {
+    /// Requests and answers, none of them empty, beginning at number `first` (wraps).
+    pub fn new(exchanges: &[(String, String)], first: usize) -> Self {
+        let bytes = |(request, answer): &(String, String)| {
+            (request.clone().into_bytes(), answer.clone().into_bytes())
+        };
+        Self {
+            exchanges: exchanges.iter().map(bytes).collect(),
+            next: first % exchanges.len().max(1),
+        }
+    }
+}
+
+impl Protocol for Exact {
+    type State = ExactState;
+
+    fn next_request(&mut self, state: &mut ExactState) -> &[u8] {
+        *state = ExactState {
+            exchange: self.next,
+            received: 0,
+        };
+        self.next = (self.next + 1) % self.exchanges.len();
+        &self.exchanges[state.exchange].0
+    }
+
+    fn request<'a>(&'a self, state: &'a ExactState) -> &'a [u8] {
+        &self.exchanges[state.exchange].0
+    }
+
+    fn receive(&mut self, state: &mut ExactState, bytes: &[u8]) -> Result<Progress, ProtocolError> {
+        let answer = &self.exchanges[state.exchange].1;
+        let end = state.received + bytes.len();
+        if answer.get(state.received..end) != Some(bytes) {
+            return Err(ProtocolError::Unexpected);
+        }
+        state.received = end;
+        if end < answer.len() {
+            return Ok(Progress::Partial);
+        }
+        Ok(Progress::Complete { ok: true })
+    }
+}
+
 /// Sends a long message and expects one byte back.
 pub struct Upload {
     message: Vec<u8>,

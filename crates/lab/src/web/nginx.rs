@@ -10,12 +10,7 @@ use sidecore_sys::netns;
 
 /// Where the program is, if it is there.
 pub fn program() -> Option<PathBuf> {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let folders =
-        std::env::split_paths(&path).chain(["/usr/sbin", "/usr/local/sbin"].map(PathBuf::from));
-    folders
-        .map(|folder| folder.join("nginx"))
-        .find(|file| file.is_file())
+    crate::programs::find("nginx")
 }
 
 /// A running nginx. It is ended when this is dropped.
@@ -99,7 +94,8 @@ impl Drop for Nginx {
     }
 }
 
-fn configuration(folder: &Path, root: &Path, listen: SocketAddr, core: usize) -> String {
+/// A configuration: one worker, keep-alive without end.
+pub fn configuration(folder: &Path, root: &Path, listen: SocketAddr, core: usize) -> String {
     let mask = format!("1{}", "0".repeat(core));
     let (folder, root) = (folder.display(), root.display());
     format!(

@@ -1,0 +1,234 @@
+//! `programs`: nginx and redis as they are, on the kernel's sockets and by `sidecore run`; what does a request cost the server's side?
+
+use std::net::SocketAddr;
+use std::path::Path;
+
+use anyhow::bail;
+
+use super::Experiment;
+use super::common::{in_short, note_void, ratio_cell, table};
+use crate::ground::{TapGround, VethGround};
+use crate::load::{Ask, LoadConfig};
+use crate::programs::{Place, Program, find, has_library};
+use crate::progress::Progress;
+use crate::report::{Report, Table, summarise};
+use crate::run::{Arm, Run, Settings, interleave, measure};
+use crate::web::Site;
+use crate::web::nginx;
+
+/// The experiment.
+pub const EXPERIMENT: Experiment = Experiment {
+    name: "programs",
+    question: "nginx and redis as they are, on the kernel's sockets and on the engine (sidecore run): what does a request cost the server's side?",
+    run,
+};
+
+/// Connections of the clients.
+const CONNECTIONS: usize = 50;
+
+/// The file, and its bytes.
+const FILE: (&str, usize) = ("1k.bin", 1024);
+
+const PORT: u16 = 8080;
+
+const KERNEL: &str = "kernel";
+const ENGINE: &str = "engine";
+
+/// What is measured.
+const CASES: [&str; 3] = [
+    "nginx, one worker: 1 KiB files",
+    "redis: SET and GET of 3 bytes",
+    "redis: connect, PING, close",
+];
+
+struct Stage {
+    veth: VethGround,
+    tap: TapGround,
+    site: Site,
+}
+
+fn run(settings: &Settings, progress: &Progress) -> anyhow::Result<Report> {
+    if !has_library() {
+        bail!(
+            "libsidecore_preload.so is not beside this program: build it (cargo build --release -p sidecore-preload)"
+        );
+    }
+    let mut report = Report::new(EXPERIMENT.name, EXPERIMENT.question, settings);
+    let stage = Stage {
+        veth: VethGround::create()?,
+        tap: TapGround::create("tp")?,
+        site: Site::create(&[FILE])?,
+    };
+    stage.veth.congestion(&settings.congestion)?;
+    for clients in [&stage.veth.client, &stage.tap.client] {
+        // Clients that close leave no more ports waiting than there are for the next ones.
+        clients.sysctl("net/ipv4/tcp_max_tw_buckets", "1000")?;
+    }
+    for case in CASES {
+        let name = case.split([',', ':']).next().unwrap_or(case);
+        let program = match name {
+            "nginx" => nginx::program(),
+            _ => find("redis-server"),
+        };
+        let Some(program) = program else {
+            report
+                .notes
+                .push(format!("{name} is not installed: {case} was left out."));
+            continue;
+        };
+        let mut arms = [
+            stage.arm(case, KERNEL, &program),
+            stage.arm(case, ENGINE, &program),
+        ];
+        report
+            .runs
+            .extend(interleave(settings, case, &mut arms, progress)?);
+    }
+    report.summaries = summarise(&report.runs);
+    for case in CASES {
+        if report.runs.iter().any(|run| run.case == case) {
+            report.tables.push(table(case, case, &report.summaries));
+        }
+    }
+    report.tables.push(ratios(&report.runs));
+    report.findings.extend(finding(&report.runs));
+    report.notes.extend(notes());
+    note_void(&report.summaries, &mut report.notes);
+    Ok(report)
+}
+
+impl Stage {
+    fn arm<'a>(&'a self, case: &'static str, name: &str, program: &Path) -> Arm<'a> {
+        let place = if name == KERNEL {
+            Place::Kernel(&self.veth)
+        } else {
+            Place::Engine(&self.tap)
+        };
+        let program = program.to_owned();
+        let run = move |settings: &Settings| self.measure(case, place, &program, settings);
+        Arm::new(name, run)
+    }
+
+    fn measure(
+        &self,
+        case: &str,
+        place: Place<'_>,
+        program: &Path,
+        settings: &Settings,
+    ) -> anyhow::Result<Run> {
+        let core = settings.server_core;
+        let at = SocketAddr::from((place.address(), PORT));
+        let mut server = Program::start(place, PORT, core, |folder| {
+            if case == CASES[0] {
+                self.nginx(program, folder, at, core)
+            } else {
+                Ok(redis(program, folder, at))
+            }
+        })?;
+        let load = settings.on_client(Some(place.clients()), load(case, at));
+        measure(settings, &load, &mut server)
+    }
+
+    fn nginx(
+        &self,
+        program: &Path,
+        folder: &Path,
+        at: SocketAddr,
+        core: usize,
+    ) -> anyhow::Result<Vec<String>> {
+        let file = folder.join("nginx.conf");
+        std::fs::write(
+            &file,
+            nginx::configuration(folder, self.site.path(), at, core),
+        )?;
+        let words = [
+            program,
+            Path::new("-e"),
+            Path::new("stderr"),
+            Path::new("-c"),
+            &file,
+        ];
+        Ok(words.map(|word| word.display().to_string()).to_vec())
+    }
+}
+
+fn redis(program: &Path, folder: &Path, at: SocketAddr) -> Vec<String> {
+    let mut words = vec![program.display().to_string()];
+    let options = [
+        ("--bind", at.ip().to_string()),
+        ("--port", at.port().to_string()),
+        ("--dir", folder.display().to_string()),
+        ("--save", String::new()),
+        ("--appendonly", "no".into()),
+        ("--protected-mode", "no".into()),
+    ];
+    for (name, value) in options {
+        words.extend([name.to_owned(), value]);
+    }
+    words
+}
+
+fn load(case: &str, at: SocketAddr) -> LoadConfig {
+    let exchange = |request: &str, answer: &str| (request.to_owned(), answer.to_owned());
+    let ask = match case {
+        case if case == CASES[0] => Ask::Http(vec![format!("/{}", FILE.0)]),
+        case if case == CASES[1] => Ask::Exact(vec![
+            exchange("*3\r\n$3\r\nSET\r\n$3\r\nkey\r\n$3\r\nxyz\r\n", "+OK\r\n"),
+            exchange("*2\r\n$3\r\nGET\r\n$3\r\nkey\r\n", "$3\r\nxyz\r\n"),
+        ]),
+        _ => {
+            let (request, answer) = exchange("*1\r\n$4\r\nPING\r\n", "+PONG\r\n");
+            Ask::ChurnExact(request, answer)
+        }
+    };
+    LoadConfig::closed(at, ask, CONNECTIONS)
+}
+
+fn ratios(runs: &[Run]) -> Table {
+    let mut table = Table::new(
+        "The engine against the kernel: ratios of pairs, with 95 % intervals",
+        &["", "requests/s", "server CPU/request"],
+    );
+    for case in CASES {
+        table.rows.push(vec![
+            case.to_owned(),
+            ratio_cell(runs, case, ENGINE, KERNEL, |run| run.load.rate),
+            ratio_cell(runs, case, ENGINE, KERNEL, Run::server_us),
+        ]);
+    }
+    table
+}
+
+fn finding(runs: &[Run]) -> Option<String> {
+    let ratio = |case| ratio_cell(runs, case, ENGINE, KERNEL, Run::server_us);
+    in_short(format!(
+        "of the server CPU a request that it takes on the kernel, nginx took {} on the engine, redis {}, and {} for a connection and its one request.",
+        ratio(CASES[0]),
+        ratio(CASES[1]),
+        ratio(CASES[2])
+    ))
+}
+
+fn notes() -> Vec<String> {
+    vec![
+        format!("{CONNECTIONS} connections, closed loop. The server, and its engine (adaptive, a process of its own), on one processor, the client on the other."),
+        "Server µs/request: all time that the server side's processor was busy, interrupts included, divided by requests. The client's TCP receive runs inside the server's or the engine's writes, and is charged to them.".into(),
+        "Over veth the server's own receive runs inside the client's writes, and is charged to the client; behind a TAP the engine does its own: the comparison favours the kernel.".into(),
+        "redis neither saves nor appends. nginx: sendfile, open files kept, no log.".into(),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn redis_is_told_where_to_listen_and_to_keep_nothing() {
+        let at = "10.77.0.2:8080".parse().unwrap();
+        let words = redis(Path::new("/r"), Path::new("/f"), at).join(" ");
+        assert_eq!(
+            words,
+            "/r --bind 10.77.0.2 --port 8080 --dir /f --save  --appendonly no --protected-mode no"
+        );
+    }
+}
