@@ -252,6 +252,14 @@ typedef struct exs_event_t {
   union exs_evt_union_t exs_evt_union;
 } exs_event_t;
 
+/* When exs_qdequeue need not be called to learn that events have come. */
+typedef struct exs_signal_t {
+  /* EXS_SIG_ENABLE or EXS_SIG_DISABLE. */
+  int exs_sig_state;
+  /* The signal; it is sent to the process, with the queue's handle as its value (SA_SIGINFO, si_value.sival_int). */
+  int exs_sig_number;
+} exs_signal_t;
+
 /* No event queue. */
 #define EXS_QHANDLE_INVALID -1
 
