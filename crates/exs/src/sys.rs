@@ -10,6 +10,8 @@ use std::ptr::null_mut;
 use libc::{c_int, c_void, iovec, msghdr, sockaddr, socklen_t};
 use rustix::io::Errno;
 
+use crate::process::Kept;
+
 /// Which open socket a descriptor stands for: device and number of its inode.
 pub(crate) type Identity = (u64, u64);
 
@@ -305,7 +307,7 @@ pub(crate) fn is_signal(signal: c_int) -> bool {
 }
 
 /// An epoll set.
-pub(crate) struct Poller(OwnedFd);
+pub(crate) struct Poller(Kept);
 
 /// What a descriptor in it is ready for.
 #[derive(Clone, Copy, Debug)]
@@ -327,15 +329,17 @@ pub(crate) struct Wish {
 
 impl Poller {
     pub(crate) fn new() -> Result<Self, Errno> {
-        // SAFETY: no memory is involved.
-        let set = unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) };
-        if set < 0 {
-            return Err(last());
-        }
-        // SAFETY: just made, and nobody else's.
-        let set = unsafe { OwnedFd::from_raw_fd(set) };
-        let high = duplicate(set.as_raw_fd());
-        Ok(Self(high.unwrap_or(set)))
+        let make = || {
+            // SAFETY: no memory is involved.
+            let set = unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) };
+            if set < 0 {
+                return Err(last());
+            }
+            // Its number stays as it is: a preload library knows the set by it.
+            // SAFETY: just made, and nobody else's.
+            Ok(unsafe { OwnedFd::from_raw_fd(set) })
+        };
+        Kept::new(make).map(Self)
     }
 
     fn control(&self, operation: c_int, fd: RawFd, wish: Wish, key: u64) -> Result<(), Errno> {
@@ -355,7 +359,7 @@ impl Poller {
             u64: key,
         };
         // SAFETY: `event` lives as long as the call.
-        nothing(unsafe { libc::epoll_ctl(self.0.as_raw_fd(), operation, fd, &mut event) })
+        nothing(unsafe { libc::epoll_ctl(self.0.number(), operation, fd, &mut event) })
     }
 
     /// Puts a descriptor in, or changes what is wished of it.
@@ -380,7 +384,7 @@ impl Poller {
         let mut events = [libc::epoll_event { events: 0, u64: 0 }; MOST];
         // SAFETY: room for so many.
         let n =
-            unsafe { libc::epoll_wait(self.0.as_raw_fd(), events.as_mut_ptr(), MOST as c_int, -1) };
+            unsafe { libc::epoll_wait(self.0.number(), events.as_mut_ptr(), MOST as c_int, -1) };
         found.clear();
         for event in &events[..usize::try_from(n).unwrap_or(0)] {
             let bits = event.events as c_int;
@@ -397,37 +401,40 @@ impl Poller {
 }
 
 /// What ends the sleep of [`Poller::wait`].
-pub(crate) struct Bell(OwnedFd);
+pub(crate) struct Bell(Kept);
 
 impl Bell {
     /// Makes one, in a set, under a key.
     pub(crate) fn new(poller: &Poller, key: u64) -> Result<Self, Errno> {
-        // SAFETY: no memory is involved.
-        let fd = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) };
-        if fd < 0 {
-            return Err(last());
-        }
-        // SAFETY: just made, and nobody else's.
-        let fd = unsafe { OwnedFd::from_raw_fd(fd) };
-        let fd = duplicate(fd.as_raw_fd()).unwrap_or(fd);
+        let make = || {
+            // SAFETY: no memory is involved.
+            let fd = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) };
+            if fd < 0 {
+                return Err(last());
+            }
+            // SAFETY: just made, and nobody else's.
+            let fd = unsafe { OwnedFd::from_raw_fd(fd) };
+            Ok(duplicate(fd.as_raw_fd()).unwrap_or(fd))
+        };
+        let fd = Kept::new(make)?;
         let wish = Wish {
             read: true,
             write: false,
         };
-        poller.set(fd.as_raw_fd(), wish, key, true)?;
+        poller.set(fd.number(), wish, key, true)?;
         Ok(Self(fd))
     }
 
     pub(crate) fn ring(&self) {
         let one = 1u64;
         // SAFETY: eight bytes that are there. It fails only when it rings already.
-        let _ = unsafe { libc::write(self.0.as_raw_fd(), (&raw const one).cast(), 8) };
+        let _ = unsafe { libc::write(self.0.number(), (&raw const one).cast(), 8) };
     }
 
     pub(crate) fn quiet(&self) {
         let mut rung = 0u64;
         // SAFETY: room for eight bytes.
-        let _ = unsafe { libc::read(self.0.as_raw_fd(), (&raw mut rung).cast(), 8) };
+        let _ = unsafe { libc::read(self.0.number(), (&raw mut rung).cast(), 8) };
     }
 }
 
