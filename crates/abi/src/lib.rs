@@ -8,6 +8,7 @@
 //! - [`error_report`]: what became of a datagram, as it lies in front of the datagram's bytes.
 //! - [`event`]: engine to application (EvQ entries).
 //! - [`control`]: where the lanes, wait cells and doorbell words lie in a UAL's control memory.
+//! - [`direct`]: how two libraries in one process meet (not in shared memory).
 //! - [`membership`]: what a socket does about a multicast group, as a command carries it.
 //! - [`pool`]: how the receive pool is cut.
 //! - [`agent`]: the messages of the agent's UNIX socket, which opens UALs and passes descriptors.
@@ -20,6 +21,7 @@ pub mod address;
 pub mod agent;
 pub mod command;
 pub mod control;
+pub mod direct;
 pub mod entry;
 pub mod error_report;
 pub mod event;

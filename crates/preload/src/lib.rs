@@ -5,6 +5,7 @@
 //!   entry       libc's names: C arguments to safe types, then one of the below
 //!   table       descriptor -> socket or epoll set
 //!   socket      one socket: the system's, the engine's, or both
+//!   lent        sends from memory that the engine reads itself
 //!   poll, epoll waiting for sockets of both kinds at once
 //!   process     what a process has: UAL, descriptors to hand out, configuration; made anew after a fork
 //!   real, sys   libc's own functions, and the system's calls
@@ -18,6 +19,7 @@ mod errors;
 mod fork;
 mod guard;
 mod kick;
+mod lent;
 mod log;
 mod options;
 mod poll;

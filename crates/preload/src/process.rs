@@ -11,6 +11,7 @@ use sidecore_client::{Death, Sockets, SocketsConfig, Ual, UalConfig};
 
 use crate::config::{Addresses, Config, NoEngine, Take};
 use crate::descriptors::Stash;
+use crate::lent::Loans;
 use crate::table::{Table, Thing, lock};
 use crate::{log, sys};
 
@@ -44,6 +45,7 @@ pub(crate) struct Process {
     addresses: Mutex<(Option<Arc<Addresses>>, Option<Instant>)>,
     opening: Mutex<Opening>,
     kept: Box<[AtomicU64]>,
+    pub(crate) loans: Loans,
 }
 
 static PROCESS: AtomicPtr<Process> = AtomicPtr::new(null_mut());
@@ -102,6 +104,7 @@ impl Process {
             addresses: Mutex::new((None, None)),
             opening: Mutex::new(Opening::default()),
             kept: (0..KEPT / 64).map(|_| AtomicU64::new(0)).collect(),
+            loans: Loans::default(),
         }
     }
 

@@ -493,11 +493,15 @@ impl WaitCell {
         )
     }
 
-    /// Wakes the cell's sleeper from another thread of the application.
+    /// Wakes the cell's sleeper from another thread of the application. One that sleeps in epoll, on the cell's socket, sleeps on: the engine would not wake
+    /// it any more if this did, and there is no byte for it.
     pub fn wake(&self) {
         let word = self.word();
-        word.store(WAIT_WOKEN, Ordering::Release);
-        futex_wake(word, 1);
+        let (from, to) = (WAIT_SLEEPING, WAIT_WOKEN);
+        let taken = word.compare_exchange(from, to, Ordering::Release, Ordering::Relaxed);
+        if taken.is_ok() {
+            futex_wake(word, 1);
+        }
     }
 
     /// Takes the announcement back: after a sleep, or in place of one.

@@ -48,6 +48,15 @@ fn comment(indent: &str, text: &[&str]) -> String {
     out
 }
 
+/// How the names of an interface begin.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Marks {
+    /// Those of constants.
+    pub(super) constant: &'static str,
+    /// Those of calls and types.
+    pub(super) call: &'static str,
+}
+
 /// What a header declares.
 #[derive(Debug, Default)]
 pub(super) struct Header {
@@ -55,6 +64,8 @@ pub(super) struct Header {
     pub(super) calls: Vec<Call>,
     /// Enumerations: name, description, and members (name, number, description).
     pub(super) enums: Vec<Enumeration>,
+    /// Structures and unions, with their members (name and type, nothing, description).
+    pub(super) structures: Vec<Enumeration>,
     /// Constants.
     pub(super) constants: Vec<Member>,
     /// What the header begins with, paragraph by paragraph.
@@ -93,7 +104,9 @@ pub(super) struct Call {
 }
 
 /// Paragraphs of a call's comment that have a title of their own.
-const TITLES: [&str; 4] = ["Blocking", "Statuses", "Paper", "Pointers"];
+const TITLES: [&str; 6] = [
+    "Blocking", "Statuses", "Errors", "Paper", "Origin", "Pointers",
+];
 
 impl Call {
     /// A paragraph by its title.
@@ -157,7 +170,7 @@ impl Call {
 
 impl Header {
     /// Takes a tidied header apart.
-    pub(super) fn parse(text: &str) -> Result<Self, String> {
+    pub(super) fn parse(text: &str, marks: Marks) -> Result<Self, String> {
         let mut header = Self::default();
         let mut lines = text.lines();
         let mut comment: Vec<String> = Vec::new();
@@ -168,13 +181,22 @@ impl Header {
                     let paragraphs = comment.split(String::is_empty).map(|p| p.join(" "));
                     header.preface = paragraphs.filter(|p| !p.is_empty()).collect();
                 }
-            } else if let Some(constant) = line.strip_prefix("#define DUSI_") {
+            } else if let Some(constant) = line
+                .strip_prefix("#define ")
+                .filter(|constant| constant.starts_with(marks.constant))
+            {
                 if let Some((name, value)) = constant.split_once(' ') {
                     header.constants.push(member(name, value, &comment));
                 }
             } else if let Some(name) = line.strip_prefix("enum ") {
-                header.enumeration(name.trim(), &comment, &mut lines);
-            } else if line.contains("Dusi_") && line.contains('(') {
+                header.enumeration(name.trim(), &comment, marks, &mut lines);
+            } else if let Some(name) = structure(line) {
+                let structure = read_structure(name, &comment, &mut lines);
+                header.structures.push(structure);
+            } else if line.contains(marks.call)
+                && line.contains('(')
+                && !line.starts_with("typedef")
+            {
                 let mut prototype = line.to_string();
                 while !prototype.ends_with(';') {
                     let more = lines.next().ok_or("a prototype without an end")?;
@@ -191,6 +213,7 @@ impl Header {
         &mut self,
         name: &str,
         comment: &[String],
+        marks: Marks,
         lines: &mut impl Iterator<Item = &'a str>,
     ) {
         let mut members = Vec::new();
@@ -203,7 +226,7 @@ impl Header {
             if let Some(start) = line.strip_prefix("/*") {
                 about = read_comment(start, lines);
             } else if let Some((name, value)) = line.split_once(" = ")
-                && let Some(name) = name.strip_prefix("DUSI_")
+                && name.starts_with(marks.constant)
             {
                 members.push(member(name, value.trim_end_matches(','), &about));
             }
@@ -218,9 +241,42 @@ impl Header {
 
 fn member(name: &str, value: &str, comment: &[String]) -> Member {
     Member {
-        name: format!("DUSI_{name}"),
+        name: name.to_string(),
         value: value.to_string(),
         text: comment.join(" "),
+    }
+}
+
+/// The name of the structure or union whose definition begins here.
+fn structure(line: &str) -> Option<&str> {
+    let begun = line.strip_prefix("typedef struct ");
+    let begun = begun.or_else(|| line.strip_prefix("typedef union "))?;
+    begun.strip_suffix(" {")
+}
+
+/// A structure, up to its end.
+fn read_structure<'a>(
+    name: &str,
+    comment: &[String],
+    lines: &mut impl Iterator<Item = &'a str>,
+) -> Enumeration {
+    let mut members = Vec::new();
+    let mut about: Vec<String> = Vec::new();
+    while let Some(line) = lines.next() {
+        let line = line.trim();
+        if line.starts_with('}') {
+            break;
+        }
+        if let Some(start) = line.strip_prefix("/*") {
+            about = read_comment(start, lines);
+        } else if let Some(declared) = line.strip_suffix(';') {
+            members.push(member(declared, "", &about));
+        }
+    }
+    Enumeration {
+        name: name.to_string(),
+        text: comment.join(" "),
+        members,
     }
 }
 
@@ -240,8 +296,14 @@ fn read_comment<'a>(start: &str, lines: &mut impl Iterator<Item = &'a str>) -> V
 mod tests {
     use super::*;
 
+    const MARKS: Marks = Marks {
+        constant: "DUSI_",
+        call: "Dusi_",
+    };
+
     const RAW: &str = "#define DUSI_NOTHING\n\n\n\n/*\n A number.\n */\n#define DUSI_ONE 1\n\n/*\n Kinds.\n */\nenum Dusi_Kind\n  : int32_t\n {\n  \
-                       /*\n   First.\n   */\n  DUSI_FIRST = 0,\n};\n\n/*\n Does a thing.\n\n More of it.\n\n Parameters:\n - `a`: this\n   and that\n - \
+                       /*\n   First.\n   */\n  DUSI_FIRST = 0,\n};\n\n/*\n Two.\n */\ntypedef struct Dusi_Two {\n  /*\n   A.\n   */\n  int a;\n} \
+                       Dusi_Two;\n\n/*\n Does a thing.\n\n More of it.\n\n Parameters:\n - `a`: this\n   and that\n - \
                        `b`: other\n\n Blocking: no.\n\n # Safety\n `b` points.\n */\nDusi_Status Dusi_Do(int a,\n                    int *b);\n";
 
     #[test]
@@ -255,7 +317,7 @@ mod tests {
 
     #[test]
     fn what_comments_say_is_found() {
-        let header = Header::parse(&tidy(RAW)).unwrap();
+        let header = Header::parse(&tidy(RAW), MARKS).unwrap();
         let [call] = &header.calls[..] else {
             panic!("{header:?}")
         };
@@ -278,10 +340,16 @@ mod tests {
             ("Dusi_Kind", "Kinds.")
         );
         assert_eq!(kinds.members[0].text, "First.");
+        let two = &header.structures[0];
+        assert_eq!((two.name.as_str(), two.text.as_str()), ("Dusi_Two", "Two."));
+        assert_eq!(
+            (two.members[0].name.as_str(), two.members[0].text.as_str()),
+            ("int a", "A.")
+        );
     }
 
     #[test]
     fn a_call_without_a_comment_is_refused() {
-        assert!(Header::parse("Dusi_Status Dusi_Do(void);\n").is_err());
+        assert!(Header::parse("Dusi_Status Dusi_Do(void);\n", MARKS).is_err());
     }
 }

@@ -2,17 +2,21 @@
 
 use std::fmt::Write;
 
+use super::Interface;
 use super::c::{Call, Header, Member};
 
 /// The page of one call, for section 3.
-pub(super) fn page(call: &Call, header: &Header) -> String {
-    let mut out = top(&call.name, 3);
+pub(super) fn page(call: &Call, header: &Header, interface: &Interface) -> String {
+    let text = |paragraph: &str| text(paragraph, interface);
+    let mut out = top(&call.name, 3, interface);
     let _ = writeln!(out, ".SH NAME\n{} \\- {}", call.name, lower(&call.brief));
     let prototype = escape(&call.prototype).replace('\n', "\n.br\n");
     let _ = writeln!(
         out,
-        ".SH SYNOPSIS\n.nf\n.B #include <dusi.h>\n.PP\n{};\n.fi\n.PP\nLink with\n.IR \\-lsidecore_dusi ;\nsee\n.BR pkg\\-config (1).",
-        prototype.replace("\n.br", "")
+        ".SH SYNOPSIS\n.nf\n.B #include <{}>\n.PP\n{};\n.fi\n.PP\nLink with\n.IR \\-l{} ;\nsee\n.BR pkg\\-config (1).",
+        interface.include,
+        prototype.replace("\n.br", ""),
+        interface.library
     );
     out.push_str(".SH DESCRIPTION\n");
     out.push_str(&text(&call.brief));
@@ -27,9 +31,11 @@ pub(super) fn page(call: &Call, header: &Header) -> String {
     }
     let sections = [
         ("Statuses", "RETURN VALUE"),
+        ("Errors", "ERRORS"),
         ("Blocking", "BLOCKING"),
         ("Pointers", "POINTERS"),
         ("Paper", "ORIGIN"),
+        ("Origin", "ORIGIN"),
     ];
     for (title, heading) in sections {
         if let Some(section) = call.section(title) {
@@ -41,15 +47,21 @@ pub(super) fn page(call: &Call, header: &Header) -> String {
     for name in &mentioned {
         let _ = writeln!(out, ".BR {name} (3),");
     }
-    out.push_str(".BR dusi (7)\n");
+    let _ = writeln!(out, ".BR {} (7)", interface.page);
     out
 }
 
 /// The page of the interface as a whole, for section 7.
-pub(super) fn overview(header: &Header) -> String {
-    let mut out = top("dusi", 7);
-    out.push_str(".SH NAME\ndusi \\- asynchronous sockets on a Sidecore engine\n");
-    out.push_str(".SH SYNOPSIS\n.B #include <dusi.h>\n.SH DESCRIPTION\n");
+pub(super) fn overview(header: &Header, interface: &Interface) -> String {
+    let text = |paragraph: &str| text(paragraph, interface);
+    let members = |out: &mut String, all: &[Member]| members(out, all, interface);
+    let mut out = top(interface.page, 7, interface);
+    let _ = writeln!(out, ".SH NAME\n{} \\- {}", interface.page, interface.about);
+    let _ = writeln!(
+        out,
+        ".SH SYNOPSIS\n.B #include <{}>\n.SH DESCRIPTION",
+        interface.include
+    );
     // Where the header comes from is of no use to who reads the page.
     let preface = header.preface.iter();
     for paragraph in preface.filter(|paragraph| !paragraph.starts_with("This file")) {
@@ -63,34 +75,37 @@ pub(super) fn overview(header: &Header) -> String {
         let _ = write!(out, ".SS {}\n{}", kind.name, text(&kind.text));
         members(&mut out, &kind.members);
     }
+    for structure in &header.structures {
+        let _ = write!(out, ".SS {}\n{}", structure.name, text(&structure.text));
+        members(&mut out, &structure.members);
+    }
     out.push_str(".SS Constants\n");
     members(&mut out, &header.constants);
     out.push_str(".SH SEE ALSO\n.BR socket (7),\n.BR tcp (7)\n");
     out
 }
 
-fn members(out: &mut String, members: &[Member]) {
+fn members(out: &mut String, members: &[Member], interface: &Interface) {
     for member in members {
-        let _ = write!(
-            out,
-            ".TP\n.BR {} \" ({})\"\n{}",
-            member.name,
-            member.value,
-            text(&member.text)
-        );
+        let text = text(&member.text, interface);
+        let _ = match member.value.as_str() {
+            "" => write!(out, ".TP\n.B \"{}\"\n{text}", member.name),
+            value => write!(out, ".TP\n.BR {} \" ({value})\"\n{text}", member.name),
+        };
     }
 }
 
-fn top(name: &str, section: u8) -> String {
+fn top(name: &str, section: u8, interface: &Interface) -> String {
     let version = env!("CARGO_PKG_VERSION");
     format!(
-        ".\\\" Made from dusi.h by `cargo xtask header`.\n.TH {name} {section} \"\" \"Sidecore {version}\" \"Direct User Sockets Interface\"\n"
+        ".\\\" Made from {} by `cargo xtask header`.\n.TH {name} {section} \"\" \"Sidecore {version}\" \"{}\"\n",
+        interface.include, interface.title
     )
 }
 
 /// The calls that a call's page speaks of.
 fn mentioned<'a>(call: &Call, header: &'a Header) -> Vec<&'a str> {
-    let sections = ["Statuses", "Paper"]
+    let sections = ["Statuses", "Errors", "Paper", "Origin"]
         .iter()
         .filter_map(|title| call.section(title));
     let parameters = call.parameters.iter().map(|(_, about)| about.as_str());
@@ -134,7 +149,8 @@ fn escape(text: &str) -> String {
 }
 
 /// A paragraph: constants bold, what stands between backticks in italics; a line for each sentence.
-fn text(paragraph: &str) -> String {
+fn text(paragraph: &str, interface: &Interface) -> String {
+    let marks = [interface.marks.constant, interface.marks.call];
     let mut out = String::new();
     for (index, piece) in paragraph.split('`').enumerate() {
         if index % 2 == 1 {
@@ -144,11 +160,11 @@ fn text(paragraph: &str) -> String {
         let is_name = |c: char| c.is_ascii_alphanumeric() || c == '_';
         let mut rest = piece;
         while let Some(at) = rest.find(
-            ["DUSI_", "Dusi_"]
+            marks
                 .iter()
                 .min_by_key(|mark| rest.find(**mark).unwrap_or(usize::MAX))
                 .copied()
-                .unwrap_or("DUSI_"),
+                .unwrap_or(marks[0]),
         ) {
             let (before, name) = rest.split_at(at);
             let end = name.find(|c| !is_name(c)).unwrap_or(name.len());
@@ -170,14 +186,15 @@ fn text(paragraph: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::header::INTERFACES;
 
     #[test]
     fn text_is_marked_up() {
         assert_eq!(
-            text("See DUSI_OK and Dusi_Send-ing `x`. 'Tis."),
+            text("See DUSI_OK and Dusi_Send-ing `x`. 'Tis.", &INTERFACES[0]),
             "See \\fBDUSI_OK\\fR and \\fBDusi_Send\\fR\\-ing \\fIx\\fR.\n\\&'Tis.\n"
         );
-        assert_eq!(text(".x"), "\\&.x\n");
+        assert_eq!(text(".x", &INTERFACES[0]), "\\&.x\n");
         assert_eq!(lower("Sends bytes."), "sends bytes");
         assert_eq!(sentence("the end."), "The end.");
     }

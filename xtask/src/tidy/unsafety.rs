@@ -8,7 +8,7 @@ use crate::Finding;
 /// The crates whose business it is to be unsafe inside and safe outside.
 const UNSAFE_CRATES: [&str; 3] = ["sys", "shm", "preload"];
 /// Crates that may have unsafe files of their own, and which: one for a driver, some for a C boundary.
-const UNSAFE_FILES: [(&str, &[&str]); 3] = [
+const UNSAFE_FILES: [(&str, &[&str]); 4] = [
     ("nic", &["/sys.rs"]),
     ("packetdrill", &["/sys.rs"]),
     (
@@ -22,6 +22,19 @@ const UNSAFE_FILES: [(&str, &[&str]); 3] = [
             "/src/calls/memory.rs",
             "/src/calls/transfer.rs",
             "/src/calls/ual.rs",
+        ],
+    ),
+    (
+        "exs",
+        &[
+            "/src/boundary.rs",
+            "/src/direct.rs",
+            "/src/process.rs",
+            "/src/sys.rs",
+            "/src/calls/connection.rs",
+            "/src/calls/control.rs",
+            "/src/calls/queue.rs",
+            "/src/calls/transfer.rs",
         ],
     ),
 ];

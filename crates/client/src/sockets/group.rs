@@ -99,7 +99,11 @@ pub(crate) struct Group {
     deferred: Mutex<VecDeque<(Command, Option<Dti>)>>,
     cookies: AtomicU64,
     dead: AtomicBool,
+    /// No other group of this process has it.
+    pub(crate) number: u64,
 }
+
+static GROUPS: AtomicU64 = AtomicU64::new(1);
 
 impl Group {
     pub(crate) fn new(ual: &Ual, mut config: SocketsConfig) -> io::Result<Self> {
@@ -120,6 +124,7 @@ impl Group {
             deferred: Mutex::new(VecDeque::new()),
             cookies: AtomicU64::new(1),
             dead: AtomicBool::new(false),
+            number: GROUPS.fetch_add(1, Ordering::Relaxed),
             ual: ual.clone(),
             config,
         })
@@ -360,6 +365,7 @@ impl Group {
         }
         let mut wake = std::mem::take(&mut queue.wake);
         for socket in self.sockets() {
+            socket.give_up(&mut wake);
             socket.wake_everybody(&mut wake);
         }
         wake_all(&mut wake);

@@ -17,6 +17,8 @@ pub(crate) mod held;
 pub(crate) mod membership;
 pub(crate) mod raw;
 mod ready;
+pub(crate) mod receipt;
+mod region;
 pub(crate) mod report;
 pub(crate) mod send;
 pub(crate) mod socket;

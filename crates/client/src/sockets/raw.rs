@@ -51,7 +51,7 @@ pub enum Shut {
 
 /// A socket of a group, with calls that do not block. Clones are the same socket; it is closed when the last is dropped.
 #[derive(Clone, Debug)]
-pub struct RawSocket(Held);
+pub struct RawSocket(pub(super) Held);
 
 static WATCHERS: AtomicU64 = AtomicU64::new(1);
 
@@ -346,7 +346,7 @@ impl RawSocket {
     }
 
     /// Nothing was written. `Ok`: try again.
-    fn no_room(&self, stop: Stop, begun: &mut Option<Instant>) -> io::Result<()> {
+    pub(super) fn no_room(&self, stop: Stop, begun: &mut Option<Instant>) -> io::Result<()> {
         let begun = *begun.get_or_insert_with(Instant::now);
         if stop == Stop::Lane && begun.elapsed() < LANE_PATIENCE {
             self.turn();
@@ -424,7 +424,7 @@ fn end(state: &mut State, status: Status) -> io::Error {
 }
 
 /// Why nothing can be written, if so.
-fn write_error(state: &mut State, dead: bool) -> io::Result<()> {
+pub(super) fn write_error(state: &mut State, dead: bool) -> io::Result<()> {
     let broken = match (state.phase, state.over) {
         _ if state.write_shut => Some(io::ErrorKind::BrokenPipe.into()),
         (_, Some(Status::Ok)) => Some(io::ErrorKind::BrokenPipe.into()),

@@ -5,12 +5,13 @@
 
 use std::collections::VecDeque;
 use std::io::{self, IoSlice};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::task::Waker;
 
 use sidecore_abi::command::flags;
-use sidecore_abi::{Extent, Operation};
+use sidecore_abi::{Extent, Operation, Status};
 
+use super::receipt::Receipt;
 use super::wakers::Wakers;
 use crate::region::Region;
 use crate::{Command, Dti, INLINE_MAX, Lane, Ual};
@@ -136,6 +137,8 @@ pub(crate) struct SendQueue {
     filling: Option<(u32, u32, u64)>,
     /// Full blocks, each with the number of the last send from it.
     full: VecDeque<(u64, u32)>,
+    /// Sends from the program's own memory, and who is told of their end.
+    receipts: VecDeque<(u64, Arc<Receipt>)>,
 }
 
 /// Copies bytes out of a list of slices, one after the other.
@@ -280,6 +283,51 @@ impl SendQueue {
         Stop::Done
     }
 
+    /// Posts a send from memory of the program's own, which is told of its end; or nothing.
+    pub(crate) fn region(
+        &mut self,
+        lane: &mut Lane,
+        dti: Dti,
+        (data, bits): (Extent, u8),
+        receipt: &Arc<Receipt>,
+    ) -> Stop {
+        if self.flight.len() >= SENDS {
+            return Stop::Window;
+        }
+        let bits = bits | flags::NOTIFY;
+        if !lane.has_room(1) || lane.send(dti, data, bits, self.next).is_err() {
+            return Stop::Lane;
+        }
+        self.receipts.push_back((self.next, Arc::clone(receipt)));
+        self.unanswered = 0;
+        self.sent(data.len);
+        Stop::Done
+    }
+
+    /// The engine has refused the send with this number.
+    pub(crate) fn refused(&mut self, number: u64, status: Status, wake: &mut Vec<Waker>) {
+        let place = self.receipts.iter().position(|(n, _)| *n == number);
+        if let Some((_, receipt)) = place.and_then(|at| self.receipts.remove(at)) {
+            receipt.settle(status, wake);
+        }
+    }
+
+    /// Nothing will be acknowledged any more: why.
+    pub(crate) fn give_up(&mut self, status: Status, wake: &mut Vec<Waker>) {
+        for (_, receipt) in self.receipts.drain(..) {
+            receipt.settle(status, wake);
+        }
+    }
+
+    fn settle_to(&mut self, number: u64, wake: &mut Vec<Waker>) {
+        while let Some((first, _)) = self.receipts.front()
+            && *first <= number
+            && let Some((_, receipt)) = self.receipts.pop_front()
+        {
+            receipt.settle(Status::Ok, wake);
+        }
+    }
+
     fn post_block(
         &mut self,
         pool: &SendPool,
@@ -330,6 +378,7 @@ impl SendQueue {
         if number >= self.next {
             return;
         }
+        self.settle_to(number, wake);
         while let Some((first, len)) = self.flight.front().copied() {
             if first > number {
                 break;
@@ -353,7 +402,8 @@ impl SendQueue {
     }
 
     /// The connection is over: nothing is in flight any more.
-    pub(crate) fn clear(&mut self, pool: &SendPool, wake: &mut Vec<Waker>) {
+    pub(crate) fn clear(&mut self, status: Status, pool: &SendPool, wake: &mut Vec<Waker>) {
+        self.give_up(status, wake);
         if let Some(last) = self.next.checked_sub(1) {
             self.acknowledged(last, pool, wake);
         }

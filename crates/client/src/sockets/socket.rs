@@ -205,6 +205,11 @@ impl Socket {
         state.closed && state.over.is_none() && self.kind == Kind::Stream
     }
 
+    /// The engine has gone: what it had is lost.
+    pub(crate) fn give_up(&self, wake: &mut Vec<Waker>) {
+        lock(&self.state).sends.give_up(Status::Aborted, wake);
+    }
+
     pub(crate) fn wake_everybody(&self, wake: &mut Vec<Waker>) {
         lock(&self.state).wake_into(wake);
     }
@@ -218,11 +223,12 @@ impl Socket {
                 state.wake_readers(wake);
             }
             EventKind::Sent => {
-                state.sends.acknowledged(event.cookie, &group.memory, wake);
                 if event.status != Status::Ok {
+                    state.sends.refused(event.cookie, event.status, wake);
                     state.failed.get_or_insert(event.status);
                     state.wake_readers(wake);
                 }
+                state.sends.acknowledged(event.cookie, &group.memory, wake);
                 state.wake_writers(wake);
             }
             EventKind::Connected => {
@@ -247,7 +253,7 @@ impl Socket {
             }
             EventKind::Closed => {
                 state.over = Some(event.status);
-                state.sends.clear(&group.memory, wake);
+                state.sends.clear(event.status, &group.memory, wake);
                 state.wake_into(wake);
                 if state.closed {
                     drop(state);
@@ -565,6 +571,7 @@ fn complete(state: &mut State, event: &Event, wake: &mut Vec<Waker>) {
             }
             Some(Operation::Connect) => state.phase = Phase::Failed(event.status),
             Some(Operation::Send) => {
+                state.sends.refused(event.cookie, event.status, wake);
                 state.failed.get_or_insert(event.status);
             }
             _ => {

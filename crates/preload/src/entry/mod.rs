@@ -4,6 +4,7 @@
 #![allow(unreachable_pub)]
 
 mod data;
+mod direct;
 mod epolls;
 mod life;
 mod messages;

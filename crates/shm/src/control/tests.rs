@@ -182,6 +182,26 @@ fn those_who_poll_are_woken_by_their_socket_alone() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "sockets")]
+fn one_who_polls_is_not_taken_for_woken_by_a_thread_that_wakes_the_cell() {
+    let (mut engine, app, _) = both(0);
+    let (waker, sleeper) = WakePair::new().unwrap().split();
+    engine.set_wait_socket(0, waker);
+    let mut cell = app.wait_cell(0).unwrap();
+    cell.prepare_polling(&[0]);
+    app.wait_cell(0).unwrap().wake();
+    assert!(!cell.is_woken());
+    assert!(
+        engine.wake(0) && sleeper.drain(),
+        "the engine wakes it all the same"
+    );
+    cell.cancel();
+    cell.prepare(&[0]);
+    app.wait_cell(0).unwrap().wake();
+    assert!(cell.is_woken(), "one who sleeps on the cell is woken");
+}
+
+#[test]
 fn credit_relieves_a_starving_engine() {
     let (mut engine, app, _) = both(0);
     let mut consumer = app.evq(1, 0).unwrap();
