@@ -170,17 +170,7 @@ pub fn run(config: &LoadConfig, milestones: &mut dyn Milestones) -> anyhow::Resu
             |_, orders| Worker::connect(orders, Upload::new(*bytes)),
             Worker::run,
         ),
-        (Ask::Exact(exchanges), Driver::Epoll) => {
-            if exchanges.is_empty() || exchanges.iter().any(|(a, b)| a.is_empty() || b.is_empty()) {
-                bail!("there are no messages to exchange, or one is empty");
-            }
-            run_workers(
-                config,
-                milestones,
-                |thread, orders| Worker::connect(orders, Exact::new(exchanges, thread)),
-                Worker::run,
-            )
-        }
+        (Ask::Exact(exchanges), Driver::Epoll) => run_exact(config, milestones, exchanges),
         (Ask::Http(paths), Driver::Epoll) => {
             let host = config
                 .targets
@@ -221,6 +211,22 @@ pub fn run(config: &LoadConfig, milestones: &mut dyn Milestones) -> anyhow::Resu
             bail!("the io_uring client makes closed loops of echo requests only")
         }
     }
+}
+
+fn run_exact(
+    config: &LoadConfig,
+    milestones: &mut dyn Milestones,
+    exchanges: &[(String, String)],
+) -> anyhow::Result<LoadReport> {
+    if exchanges.is_empty() || exchanges.iter().any(|(a, b)| a.is_empty() || b.is_empty()) {
+        bail!("there are no messages to exchange, or one is empty");
+    }
+    run_workers(
+        config,
+        milestones,
+        |thread, orders| Worker::connect(orders, Exact::new(exchanges, thread)),
+        Worker::run,
+    )
 }
 
 // tidy: long function because starting, timing and ending the workers share one set of barriers
