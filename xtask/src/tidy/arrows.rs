@@ -28,6 +28,7 @@ const ARROWS: [(&str, &[&str]); 17] = [
     ("client", &["shm", "abi", "sys"]),
     ("capi", &["client", "abi", "sys"]),
     ("preload", &["client", "abi", "sys"]),
+    ("proxy", &["client", "abi", "sys"]),
     // The io_uring back-end needs the safe wrappers of `sys`.
     ("userver", &["client", "sys"]),
     (

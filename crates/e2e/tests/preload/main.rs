@@ -2,6 +2,7 @@
 
 mod clients;
 mod servers;
+mod sharing;
 mod sockets;
 mod web;
 
