@@ -7,12 +7,14 @@
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::Path;
 
 use sidecore_abi::Address;
 use sidecore_abi::agent::{Request, RequestKind, adopted, release};
 use sidecore_sys::memfd::Memfd;
 use sidecore_sys::unix::Stream;
 
+use crate::agent::Agent;
 use crate::error::kind;
 use crate::{HandedOver, Status, Ual};
 
@@ -110,6 +112,51 @@ pub fn read_bytes(memory: &OwnedFd, len: u64) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
+/// Asks at the agent that listens at `path` what a descriptor stands for, and that its bytes flow: for those who have no UAL. Blocks for the
+/// agent's answer.
+pub fn ask_without_ual(
+    path: impl AsRef<Path>,
+    descriptor: BorrowedFd<'_>,
+    number: u64,
+) -> io::Result<Adopted> {
+    adopt(
+        &Agent::new(Stream::connect(path)?),
+        descriptor,
+        [number, 0, 1],
+    )
+}
+
+fn adopt(agent: &Agent, descriptor: BorrowedFd<'_>, args: [u64; 3]) -> io::Result<Adopted> {
+    let request = Request {
+        args,
+        ..Request::new(RequestKind::Adopt)
+    };
+    let (reply, fds) = agent.ask(&request, &[descriptor])?;
+    let (local, peer) = apart(reply.more);
+    match reply.args[0] {
+        adopted::YOURS => {
+            let bytes = match fds.first() {
+                Some(memory) => read_bytes(memory, reply.args[2])?,
+                None => Vec::new(),
+            };
+            Ok(Adopted::Yours {
+                from: reply.args[1],
+                bytes,
+                local,
+                peer,
+            })
+        }
+        adopted::SHARED => Ok(Adopted::Shared { local, peer }),
+        adopted::LISTENER => Ok(Adopted::Listener {
+            address: local.ok_or(io::ErrorKind::InvalidData)?,
+            backlog: reply.args[1].min(u64::from(u32::MAX)) as u32,
+            key: reply.args[2],
+            flags: reply.dtis,
+        }),
+        _ => Err(io::ErrorKind::InvalidData.into()),
+    }
+}
+
 impl Ual {
     /// The engine's number of this UAL.
     pub fn id(&self) -> u64 {
@@ -154,34 +201,8 @@ impl Ual {
         unknown: u32,
         only_ask: bool,
     ) -> io::Result<Adopted> {
-        let request = Request {
-            args: [number, unknown.into(), only_ask.into()],
-            ..Request::new(RequestKind::Adopt)
-        };
-        let (reply, fds) = self.inner().agent().ask(&request, &[descriptor])?;
-        let (local, peer) = apart(reply.more);
-        match reply.args[0] {
-            adopted::YOURS => {
-                let bytes = match fds.first() {
-                    Some(memory) => read_bytes(memory, reply.args[2])?,
-                    None => Vec::new(),
-                };
-                Ok(Adopted::Yours {
-                    from: reply.args[1],
-                    bytes,
-                    local,
-                    peer,
-                })
-            }
-            adopted::SHARED => Ok(Adopted::Shared { local, peer }),
-            adopted::LISTENER => Ok(Adopted::Listener {
-                address: local.ok_or(io::ErrorKind::InvalidData)?,
-                backlog: reply.args[1].min(u64::from(u32::MAX)) as u32,
-                key: reply.args[2],
-                flags: reply.dtis,
-            }),
-            _ => Err(io::ErrorKind::InvalidData.into()),
-        }
+        let args = [number, unknown.into(), only_ask.into()];
+        adopt(self.inner().agent(), descriptor, args)
     }
 
     /// This process holds a descriptor no more; `holders` were made by it and not told of; `passed`: what it executes next holds it.

@@ -461,13 +461,18 @@ impl Socket {
         }
     }
 
-    /// Its items, when its connection has come here.
-    pub(crate) fn items_from_system(&self) {
+    /// Its items, when this process lets go of a connection that is with the custodian.
+    pub(crate) fn items_leave_system(&self) {
         for item in self.items() {
             if let Some(set) = item.set() {
                 set.from_system(&item);
             }
         }
+    }
+
+    /// Its items, when its connection has come here.
+    pub(crate) fn items_from_system(&self) {
+        self.items_leave_system();
         self.attach_items();
     }
 

@@ -4,6 +4,7 @@
 //! (*undecided*), and what is set on it is remembered. Then it stays that and is forgotten here; or the number gets a
 //! descriptor of the engine's instead; or, bound to a wildcard address, it stays and has a socket of the engine's *beside* it.
 
+mod adopt;
 mod connect;
 pub(crate) mod custody;
 mod listen;
@@ -365,10 +366,12 @@ impl Socket {
 
     /// This side's address.
     pub(crate) fn local(&self) -> Result<SocketAddr, Errno> {
-        drop(self.route());
+        if matches!(self.route(), Route::Descriptor) {
+            return self.learn_addresses().0.ok_or(Errno::INVAL);
+        }
         let (bound, raw) = {
             let state = lock(&self.state);
-            (state.bound.or(state.custody.local), state.raw.clone())
+            (state.bound, state.raw.clone())
         };
         match (raw, bound) {
             (Some(raw), _) => told(raw.local_address()),
@@ -384,7 +387,7 @@ impl Socket {
                 raw.turn();
                 told(raw.peer_address())
             }
-            Route::Descriptor => lock(&self.state).custody.peer.ok_or(Errno::NOTCONN),
+            Route::Descriptor => self.learn_addresses().1.ok_or(Errno::NOTCONN),
             _ => Err(Errno::NOTCONN),
         }
     }

@@ -18,6 +18,9 @@ use crate::mailbox::Message;
 /// Bytes that were delivered and not read, of one connection.
 const UNREAD_MAX: u64 = 64 << 20;
 
+/// In place of a UAL: who asks has none.
+pub(crate) const NOBODY: u64 = 0;
+
 /// Messages read from the custodian at a time.
 const MESSAGES: usize = 256;
 
@@ -189,7 +192,9 @@ impl Shared {
                 Vec::new(),
             ));
         }
-        pair.add_holder(ual);
+        if ual != NOBODY {
+            pair.add_holder(ual);
+        }
         let alone = pair.count() == 1 && !pair.stays && asks == 0;
         let standing = pair.standing;
         let answer = match standing {

@@ -14,7 +14,7 @@ use sidecore_sys::memfd::{Memfd, check_sealed};
 use sidecore_sys::unix::{Credentials, FDS_MAX, Stream, close_aside};
 use sidecore_sys::wake::WakePair;
 
-use super::custody::Custodian;
+use super::custody::{Custodian, NOBODY};
 use super::{Shared, open};
 use crate::capture::{Capture, Filter};
 use crate::mailbox::Message;
@@ -168,6 +168,10 @@ impl Session {
                 return Some(refuse(shared.release(ual, request, fds)));
             }
             (RequestKind::Adopt, Some(ual)) => return shared.adopt(ual, request, fds),
+            // Who only asks needs no UAL.
+            (RequestKind::Adopt, None) if request.args[2] == 1 => {
+                return shared.adopt(NOBODY, request, fds);
+            }
             _ => close_aside(fds),
         }
         Some(self.answer_simple(shared, request))

@@ -18,26 +18,17 @@ use std::sync::{Arc, MutexGuard};
 use std::time::{Duration, Instant};
 
 use rustix::net::{Shutdown, SocketAddrUnix};
+use sidecore_client::HandedOver;
 use sidecore_client::abi::agent::{LISTENER_V6, LISTENER_V6_ONLY, parse_descriptor_name};
-use sidecore_client::custody::{Adopted, Release};
-use sidecore_client::{HandedOver, Opt, RawSocket};
+use sidecore_client::custody::Release;
 
 use super::{Kind, Listening, Role, Socket, State};
 use crate::process::{Link, process};
 use crate::table::{Thing, lock};
 use crate::{guard, log, sys};
 
-/// After a connection was not to be had, it is asked for again so much later …
-const FIRST_WAIT: Duration = Duration::from_millis(10);
-/// … and each time twice as much later, up to this.
-const LAST_WAIT: Duration = Duration::from_secs(1);
-
-/// Numbers that stdio uses.
-const STDIO: RawFd = 2;
-
-/// Room for what is left in a descriptor.
-const PIECE: usize = 64 << 10;
-
+/// After a connection was not to be had, it is asked for again so much later at the earliest.
+pub(super) const FIRST_WAIT: Duration = Duration::from_millis(10);
 /// What a socket knows of its other holders.
 #[derive(Clone, Default)]
 pub(super) struct Custody {
@@ -48,11 +39,11 @@ pub(super) struct Custody {
     /// Processes to which it was passed since.
     passed: u32,
     /// Holders between this process and the one that told of them last.
-    unknown: u32,
+    pub(super) unknown: u32,
     /// The descriptor is used without the library: it stays with the custodian.
-    stays: bool,
+    pub(super) stays: bool,
     /// When the connection is asked for again, and how long after that.
-    retry: Option<(Instant, Duration)>,
+    pub(super) retry: Option<(Instant, Duration)>,
     /// The addresses, of a connection that is not here.
     pub(super) local: Option<SocketAddr>,
     pub(super) peer: Option<SocketAddr>,
@@ -87,7 +78,7 @@ impl Custody {
 
     /// Holders that were made since they were told of last. A program that was started may have it under any number: whether ours would go with it
     /// says nothing.
-    fn holders(&self) -> u32 {
+    pub(super) fn holders(&self) -> u32 {
         let (forks, spawns) = process().generations();
         forks
             .wrapping_sub(self.birth.0)
@@ -96,14 +87,14 @@ impl Custody {
     }
 
     /// They were told of.
-    fn told(&mut self) {
+    pub(super) fn told(&mut self) {
         self.birth = process().generations();
         (self.passed, self.unknown) = (0, 0);
     }
 }
 
 /// While one of these lives a thread is in a call of the system's on the descriptor.
-pub(crate) struct DescriptorCall<'a>(&'a AtomicUsize);
+pub(crate) struct DescriptorCall<'a>(pub(super) &'a AtomicUsize);
 
 impl Drop for DescriptorCall<'_> {
     fn drop(&mut self) {
@@ -121,20 +112,6 @@ pub(crate) fn number_of(fd: RawFd) -> Option<u64> {
 /// Whether programs that are executed get it.
 fn is_inheritable(fd: RawFd) -> bool {
     sys::fcntl(fd, libc::F_GETFD, 0).is_ok_and(|flags| flags & libc::FD_CLOEXEC == 0)
-}
-
-/// What is in a descriptor now.
-fn rest_of(fd: RawFd) -> Vec<u8> {
-    let mut bytes = Vec::new();
-    let mut piece = vec![0; PIECE];
-    let flags = rustix::net::RecvFlags::DONTWAIT;
-    loop {
-        match rustix::net::recv(sys::borrow(fd), &mut piece[..], flags) {
-            Ok((n, _)) if n > 0 => bytes.extend_from_slice(&piece[..n]),
-            Err(rustix::io::Errno::INTR) => {}
-            _ => return bytes,
-        }
-    }
 }
 
 /// The agent wants a connection of ours for another holder, or somebody writes to its descriptor without the library.
@@ -176,7 +153,7 @@ impl Socket {
     }
 
     /// No other thread asks for it, hands it over, or begins a call on its descriptor meanwhile.
-    fn alone(&self) -> MutexGuard<'_, ()> {
+    pub(super) fn alone(&self) -> MutexGuard<'_, ()> {
         lock(&self.gate)
     }
 
@@ -231,7 +208,11 @@ impl Socket {
             Role::Engine if self.is_spread() => {
                 self.hand_over(Why::Closed);
             }
-            Role::Proxied => self.leave(false),
+            Role::Proxied => {
+                // Others hold the descriptor: the system would keep its entries.
+                self.items_leave_system();
+                self.leave(false);
+            }
             _ => {}
         }
     }
@@ -344,13 +325,14 @@ impl Socket {
         peer: Option<SocketAddr>,
         why: Why,
     ) -> bool {
-        let (holders, stays) = {
+        let (holders, stays, local) = {
             let state = lock(&self.state);
-            (state.custody.holders(), state.custody.stays)
+            let custody = &state.custody;
+            (custody.holders(), custody.stays, custody.local)
         };
         let released = Release {
             socket,
-            local: None,
+            local,
             peer,
             holders: holders + u32::from(why == Why::Executed),
             left: matches!(why, Why::Closed | Why::Executed),
@@ -392,157 +374,6 @@ impl Socket {
             (false, false) => return,
         };
         let _ = rustix::net::shutdown(fd, how);
-    }
-
-    /// Asks for what was inherited, or is with the custodian. What comes of it is the role.
-    pub(super) fn contact(&self) {
-        let _alone = self.alone();
-        if self.descriptor_calls.load(Ordering::Acquire) > 0 {
-            // Somebody is in a call on the descriptor, and would never hear.
-            return;
-        }
-        let (role, fd, stays) = {
-            let state = lock(&self.state);
-            let stays = state.custody.stays || state.numbers.iter().any(|fd| *fd <= STDIO);
-            (state.role, state.numbers.first().copied(), stays)
-        };
-        let Some(fd) = fd.filter(|_| matches!(role, Role::Inherited | Role::Proxied)) else {
-            return;
-        };
-        let process = process();
-        let (Some(number), Some(link)) = (number_of(fd), process.link()) else {
-            self.is_lost();
-            return;
-        };
-        let unknown = {
-            let mut state = lock(&self.state);
-            state.custody.number = number;
-            state.custody.unknown + state.custody.holders()
-        };
-        match link.ual.adopt(sys::borrow(fd), number, unknown, stays) {
-            Ok(adopted) => {
-                lock(&self.state).custody.told();
-                self.adopted(&link, fd, number, adopted);
-            }
-            Err(error) => {
-                log::debug(format_args!("descriptor {number}: {error}"));
-                self.is_lost();
-            }
-        }
-    }
-
-    fn is_lost(&self) {
-        log::info("a connection that was inherited cannot be used here");
-        lock(&self.state).role = Role::Lost;
-    }
-
-    fn adopted(&self, link: &Link, fd: RawFd, number: u64, adopted: Adopted) {
-        match adopted {
-            Adopted::Yours {
-                from, bytes, peer, ..
-            } => {
-                let mut before = rest_of(fd);
-                before.extend(bytes);
-                match link.sockets.take_over(from, number, before) {
-                    Ok(raw) => self.is_ours(raw, number, peer),
-                    Err(error) => {
-                        log::error(format_args!("descriptor {number}: lost: {error}"));
-                        self.is_lost();
-                    }
-                }
-            }
-            Adopted::Shared { local, peer } => {
-                let mut state = lock(&self.state);
-                let wait = match state.custody.retry {
-                    Some((_, wait)) => (wait * 2).min(LAST_WAIT),
-                    None => FIRST_WAIT,
-                };
-                state.custody.retry = Some((Instant::now() + wait, wait));
-                state.custody.local = local.or(state.custody.local);
-                state.custody.peer = peer.or(state.custody.peer);
-                state.role = Role::Proxied;
-                drop(state);
-                self.learn_family(local);
-            }
-            Adopted::Listener {
-                address,
-                backlog,
-                key,
-                flags,
-            } => {
-                let mut state = lock(&self.state);
-                state.role = Role::Engine;
-                state.listening = Some(Listening {
-                    local: address,
-                    backlog,
-                    key,
-                });
-                drop(state);
-                if flags & LISTENER_V6 != 0 {
-                    self.learn_family(Some((std::net::Ipv6Addr::UNSPECIFIED, 0).into()));
-                }
-                if flags & LISTENER_V6_ONLY != 0 {
-                    self.settings(|settings| settings.set_v6_only());
-                }
-            }
-        }
-    }
-
-    /// The connection is this process's alone.
-    fn is_ours(&self, raw: RawSocket, number: u64, peer: Option<SocketAddr>) {
-        raw.set_number(number);
-        // What was set while it was not here.
-        let address = peer.unwrap_or_else(|| (std::net::Ipv4Addr::UNSPECIFIED, 0).into());
-        let options: Vec<(Opt, u64)> = self.settings(|settings| settings.before(false, address));
-        for (option, value) in options {
-            raw.set_option(option, value);
-        }
-        {
-            let mut state = lock(&self.state);
-            state.role = Role::Engine;
-            state.raw = Some(raw);
-            state.connected = true;
-            state.custody.retry = None;
-        }
-        self.learn_family(peer);
-        self.items_from_system();
-        self.wake_pollers();
-        log::debug(format_args!("descriptor {number}: fast"));
-    }
-
-    /// Before a call that moves bytes: gets the connection if it may be had. While it is not here the call is the system's, on the
-    /// descriptor, as long as the answer lives.
-    pub(crate) fn descriptor_call(&self) -> Option<DescriptorCall<'_>> {
-        if !self.elsewhere.load(Ordering::Relaxed) {
-            return None;
-        }
-        self.look_again();
-        let _alone = self.alone();
-        if lock(&self.state).role != Role::Proxied {
-            return None;
-        }
-        self.descriptor_calls.fetch_add(1, Ordering::Acquire);
-        Some(DescriptorCall(&self.descriptor_calls))
-    }
-
-    /// Asks for a connection that is not here, if it is time to.
-    pub(super) fn look_again(&self) {
-        let (role, due) = {
-            let state = lock(&self.state);
-            let due = state
-                .custody
-                .retry
-                .is_none_or(|(at, _)| at <= Instant::now());
-            (state.role, due && !state.custody.stays)
-        };
-        if role == Role::Inherited || role == Role::Proxied && due {
-            self.contact();
-        }
-        let state = lock(&self.state);
-        if !matches!(state.role, Role::Inherited | Role::Proxied) {
-            // With the role looked at: it may be handed over at any time.
-            self.elsewhere.store(false, Ordering::Relaxed);
-        }
     }
 }
 

@@ -248,8 +248,10 @@ impl Socket {
             Role::Engine,
             Some(child),
         );
+        let at = lock(&self.state).listening.map(|listening| listening.local);
         lock(&socket.state).settings = settings;
         socket.begin_custody(number);
+        lock(&socket.state).custody.local = at.filter(|at| !at.ip().is_unspecified());
         if !install(process, fd, socket) {
             sys::close(fd);
             return Err(Errno::MFILE);
