@@ -237,6 +237,27 @@ fn a_connection_goes_on_to_the_last_holder_and_is_fast_there() {
 }
 
 #[test]
+fn a_connection_goes_to_and_fro_many_times() {
+    let engine = ground();
+    let (ours, theirs) = (group(&engine), group(&engine));
+    let mut pair = pair(&ours, &theirs);
+    for round in 0..50u8 {
+        pair.peer.write_all(&[round; 3]).unwrap();
+        assert_eq!(read_exact(&pair.raw, 1), [round]);
+        release(&ours, &pair, 0, false);
+        let mut byte = [0];
+        rustix::io::read(&pair.fd, &mut byte[..]).unwrap();
+        rustix::io::write(&pair.fd, &[round]).unwrap();
+        pair.raw = adopt_in_time(&ours, pair.number, &pair.fd);
+        assert_eq!((byte, read_exact(&pair.raw, 1)), ([round], vec![round]));
+        write_all(&pair.raw, &[round]);
+        let mut both = [0; 2];
+        pair.peer.read_exact(&mut both).unwrap();
+        assert_eq!(both, [round; 2]);
+    }
+}
+
+#[test]
 fn ends_reach_the_other_side() {
     let engine = ground();
     let (ours, theirs) = (group(&engine), group(&engine));

@@ -445,7 +445,7 @@ impl Epoll {
     }
 
     /// … and it has come back.
-    fn from_system(&self, item: &Arc<Item>) {
+    fn leave_system(&self, item: &Arc<Item>) {
         let (fd, _) = item.key();
         let _ = sys::epoll_ctl(self.fd, libc::EPOLL_CTL_DEL, fd, 0, 0);
     }
@@ -465,7 +465,7 @@ impl Socket {
     pub(crate) fn items_leave_system(&self) {
         for item in self.items() {
             if let Some(set) = item.set() {
-                set.from_system(&item);
+                set.leave_system(&item);
             }
         }
     }

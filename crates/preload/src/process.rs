@@ -48,6 +48,8 @@ pub(crate) struct Process {
     /// Forks, and programs that were started otherwise.
     forks: AtomicU32,
     spawns: AtomicU32,
+    /// The last child of vfork that executed something.
+    visitor: AtomicU32,
     /// The agent knows that others may hold what is here.
     spread: AtomicBool,
 }
@@ -110,6 +112,7 @@ impl Process {
             kept: (0..KEPT / 64).map(|_| AtomicU64::new(0)).collect(),
             forks: AtomicU32::new(0),
             spawns: AtomicU32::new(0),
+            visitor: AtomicU32::new(0),
             spread: AtomicBool::new(false),
         }
     }
@@ -218,6 +221,13 @@ impl Process {
     pub(crate) fn forks(&self) {
         self.forks.fetch_add(1, Ordering::Relaxed);
         self.spreads();
+    }
+
+    /// vfork's child is about to execute a program, or tries the next place where that may be.
+    pub(crate) fn spawns_by(&self, child: u32) {
+        if self.visitor.swap(child, Ordering::Relaxed) != child {
+            self.spawns();
+        }
     }
 
     /// It is about to start a program, or to let vfork's child do so.

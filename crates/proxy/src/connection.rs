@@ -104,6 +104,11 @@ impl Connection {
         }
     }
 
+    /// The agent's end of its descriptor.
+    pub(crate) fn end(&self) -> &OwnedFd {
+        &self.end
+    }
+
     /// Carries bytes both ways, as far as either side lets it.
     pub(crate) fn step(&mut self, scratch: &mut [u8]) -> Step {
         let (down, up) = (self.carry_down(scratch), self.carry_up(scratch, PIECES));

@@ -220,9 +220,16 @@ impl Service {
             Step::Waits => {}
             Step::Again => self.ready.put(number),
             Step::Over => {
-                self.connections.remove(&number);
+                self.remove(number);
                 self.tell(&Custody::new(CustodyKind::Done, number), None);
             }
+        }
+    }
+
+    fn remove(&mut self, number: u64) {
+        if let Some(connection) = self.connections.remove(&number) {
+            // The agent holds the same end: the system would keep the entry, and hold it against the next one.
+            let _ = epoll::delete(&self.epoll, connection.end());
         }
     }
 
@@ -326,7 +333,7 @@ impl Service {
         });
         match memory {
             Ok(memory) => {
-                self.connections.remove(&number);
+                self.remove(number);
                 self.tell(&given, memory);
             }
             Err(status) => {

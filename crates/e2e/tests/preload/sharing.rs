@@ -72,7 +72,10 @@ fn echo(stream: &TcpStream, bytes: &[u8]) -> Result<Vec<u8>> {
 fn echo_part(mut stream: &TcpStream, bytes: &[u8]) -> Result<()> {
     stream.write_all(bytes)?;
     let mut back = vec![0; bytes.len()];
-    stream.read_exact(&mut back)?;
+    // The server's log is shown when a test panics.
+    stream
+        .read_exact(&mut back)
+        .expect("what was sent comes back");
     assert!(back == bytes, "{} bytes came back changed", bytes.len());
     Ok(())
 }
@@ -126,8 +129,10 @@ fn a_child_serves_what_its_parent_accepted_and_is_fast() -> Result<()> {
     Ok(())
 }
 
-/// Parent and child speak in turns, as the peer asks them to.
+/// Parent and child speak in turns (the first connection is the one by which the harness sees that it listens), as the peer asks them to.
 const BOTH: &str = r#"
+first, _ = listener.accept()
+first.close()
 connection, _ = listener.accept()
 assert connection.recv(3) == b"one"
 child = os.fork()
@@ -154,7 +159,6 @@ fn parent_and_child_use_one_connection() -> Result<()> {
     }
     let ground = Ground::new()?;
     let _server = python(&ground, BOTH)?;
-    // The first connection is that of the harness, which has gone.
     let mut stream = connect(&ground)?;
     stream.write_all(b"onetwo")?;
     let mut answer = [0; 5];
@@ -173,6 +177,8 @@ fn parent_and_child_use_one_connection() -> Result<()> {
 
 /// A daemon: the process that has the connections ends, and its child goes on.
 const DAEMON: &str = r#"
+first, _ = listener.accept()
+first.close()
 connection, _ = listener.accept()
 assert connection.recv(5, socket.MSG_WAITALL) == b"hello"
 connection.sendall(b"parent")
@@ -360,8 +366,7 @@ first.close()
 connection, _ = listener.accept()
 fd = connection.fileno()
 assert connection.recv(1) == b"a"
-assert libc.syscall(1, fd, b"by a system call
-", 17) == 17
+assert libc.syscall(1, fd, b"by a system call\n", 17) == 17
 while connection.recv(1) != b"b": pass
 stream = libc.fdopen(os.dup(fd), b"r+")
 line = ctypes.create_string_buffer(100)

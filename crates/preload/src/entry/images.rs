@@ -19,7 +19,7 @@ fn before_exec() {
     let Some(process) = existing() else { return };
     within((), || {
         if std::process::id() != process.pid {
-            return process.spawns();
+            return process.spawns_by(std::process::id());
         }
         let mut known: Vec<Arc<Socket>> = Vec::new();
         for fd in process.table.used(0, c_int::MAX) {

@@ -114,7 +114,7 @@ unsafe fn descriptors(message: *const msghdr) -> Vec<c_int> {
         while let Some(header) = part.as_ref() {
             if (header.cmsg_level, header.cmsg_type) == (libc::SOL_SOCKET, libc::SCM_RIGHTS) {
                 let head = libc::CMSG_LEN(0) as usize;
-                let count = (header.cmsg_len as usize).saturating_sub(head) / size_of::<c_int>();
+                let count = header.cmsg_len.saturating_sub(head) / size_of::<c_int>();
                 let data = libc::CMSG_DATA(part).cast::<c_int>();
                 all.extend((0..count).map(|at| data.add(at).read_unaligned()));
             }

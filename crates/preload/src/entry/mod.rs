@@ -33,6 +33,9 @@ fn is_to_repeat(done: i64) -> bool {
 /// Before a call that moves bytes: while this lives the call is the system's, on the descriptor as it is.
 #[inline]
 fn on_descriptor(socket: &Socket) -> Option<DescriptorCall<'_>> {
+    if !socket.may_be_elsewhere() {
+        return None;
+    }
     guard::within(None, || socket.descriptor_call())
 }
 

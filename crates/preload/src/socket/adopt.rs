@@ -195,12 +195,15 @@ impl Socket {
         }
     }
 
+    /// Whether the connection may be with the custodian: false for all that are fast.
+    #[inline]
+    pub(crate) fn may_be_elsewhere(&self) -> bool {
+        self.elsewhere.load(Ordering::Relaxed)
+    }
+
     /// Before a call that moves bytes: gets the connection if it may be had. While it is not here the call is the system's, on the
     /// descriptor, as long as the answer lives.
     pub(crate) fn descriptor_call(&self) -> Option<DescriptorCall<'_>> {
-        if !self.elsewhere.load(Ordering::Relaxed) {
-            return None;
-        }
         self.look_again();
         let _alone = self.alone();
         if lock(&self.state).role != Role::Proxied {

@@ -205,16 +205,21 @@ impl Socket {
         };
         match role {
             _ if !last => {}
-            Role::Engine if self.is_spread() => {
-                self.hand_over(Why::Closed);
+            // Another thread may have handed it over just now.
+            Role::Engine
+                if self.is_spread() && !self.hand_over(Why::Closed) && self.is_proxied() =>
+            {
+                self.leave_for_good();
             }
-            Role::Proxied => {
-                // Others hold the descriptor: the system would keep its entries.
-                self.items_leave_system();
-                self.leave(false);
-            }
+            Role::Proxied => self.leave_for_good(),
             _ => {}
         }
+    }
+
+    /// Others hold the descriptor, and the system would keep its entries in epoll sets.
+    fn leave_for_good(&self) {
+        self.items_leave_system();
+        self.leave(false);
     }
 
     /// This process holds it no more.
