@@ -149,6 +149,41 @@ impl Lane {
         self.create(Operation::CreateDatagram, rx.into(), tx.into(), 0)
     }
 
+    /// Takes the connection that was given to this UAL by UAL `from`, under the number of its descriptor. Attached event: peer's address. A failed
+    /// Completion with operation Attach: nothing of the kind was given, and there is no DTI. Queues as with [`Self::create_stream`].
+    pub fn attach(
+        &mut self,
+        rx: impl Into<EvqId>,
+        tx: impl Into<EvqId>,
+        (from, number): (u64, u64),
+        cookie: u64,
+    ) -> Result<Dti, PostError> {
+        let ual = Arc::clone(&self.ual);
+        let dti = ual
+            .handles
+            .acquire(self.index as u16, |place| ual.has_read(place))
+            .ok_or(PostError::NoHandle)?;
+        let mut command = Command::new(Operation::Attach, dti.handle(), cookie);
+        command.evq = tx.into().0;
+        command.body[0] = u64::from(rx.into().0) | u64::from(command.evq) << 16;
+        [command.body[1], command.body[2]] = [number, from];
+        let posted = self.post(command);
+        if posted.is_err() {
+            ual.handles
+                .unacquire(dti, self.index as u16, self.place().posted);
+        }
+        posted.map(|()| dti)
+    }
+
+    /// Gives a connection away, under the number of its descriptor: to the custodian (`to` is 0), or, if this UAL is the custodian, to another.
+    /// Detached event: nothing else comes for this handle, which is free. A failed Completion with operation Detach: nothing has changed.
+    /// Memory of sends that complete before is free. Nothing may be posted for this DTI until either has come.
+    pub fn detach(&mut self, dti: Dti, number: u64, to: u64, cookie: u64) -> Result<(), PostError> {
+        let mut command = Command::new(Operation::Detach, dti.handle(), cookie);
+        [command.body[0], command.body[1]] = [number, to];
+        self.post(command)
+    }
+
     /// Binds to a local address; port 0 means any free one. Completion: the address, in body 0..3.
     pub fn bind(&mut self, dti: Dti, local: SocketAddr, cookie: u64) -> Result<(), PostError> {
         let command = Command::new(Operation::Bind, dti.handle(), cookie);

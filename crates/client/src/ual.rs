@@ -24,7 +24,7 @@ use crate::error::{Exhausted, OpenError};
 use crate::evq::{EventQueue, EvqId};
 use crate::handles::{Handles, Place};
 use crate::lane::Lane;
-use crate::liveness::Liveness;
+use crate::liveness::{Bell, Liveness};
 use crate::pool::ReceivePool;
 use crate::region::Region;
 
@@ -261,6 +261,10 @@ impl Ual {
         self.inner.watch()
     }
 
+    pub(crate) fn inner(&self) -> &Arc<Inner> {
+        &self.inner
+    }
+
     /// What was granted of what was wished.
     pub fn granted(&self) -> &Granted {
         &self.inner.granted
@@ -365,6 +369,16 @@ impl Inner {
         taken.map_or(0, |taken| taken.load(Ordering::Acquire))
     }
 
+    /// A DTI was given away: its handle is free.
+    pub(crate) fn forget_handle(&self, dti: sidecore_abi::DtiHandle) {
+        let posted = self.taken(0);
+        self.handles.gone(dti, Place { lane: 0, posted });
+    }
+
+    pub(crate) fn agent(&self) -> &Agent {
+        &self.agent
+    }
+
     /// Whether the engine has read what was posted at a place of some lane.
     pub(crate) fn has_read(&self, place: Place) -> bool {
         let taken = self.taken(u32::from(place.lane));
@@ -401,8 +415,20 @@ impl Inner {
 
     /// From now on sleepers are woken when the engine goes.
     pub(crate) fn watch(self: &Arc<Self>) -> io::Result<()> {
+        if self.liveness.is_watched() {
+            return Ok(());
+        }
+        match self.watch_with(None) {
+            // By another thread, meanwhile.
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+            done => done,
+        }
+    }
+
+    /// The same, and what comes on `bell` is handed on. `AlreadyExists`.
+    pub(crate) fn watch_with(self: &Arc<Self>, bell: Option<Bell>) -> io::Result<()> {
         let ual: Weak<Self> = Arc::downgrade(self);
-        self.liveness.watch(self.agent.socket(), move || {
+        self.liveness.watch(self.agent.socket(), bell, move || {
             // Upgraded for the moment only; should it be the last by then, it is dropped here, on the watching thread.
             if let Some(ual) = ual.upgrade() {
                 ual.wake_everybody();

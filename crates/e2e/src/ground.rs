@@ -125,7 +125,9 @@ impl Ground {
             ..EngineConfig::default()
         };
         change(&mut config);
-        ground.engine = Some(Engine::spawn(config)?);
+        let engine = Engine::spawn(config)?;
+        sidecore_proxy::spawn(engine.connect()?)?;
+        ground.engine = Some(engine);
         Ok(ground)
     }
 

@@ -16,8 +16,18 @@ use crate::ual::NewUal;
 pub(crate) enum Message {
     /// A UAL was opened.
     Open(Box<NewUal>),
-    /// A UAL's application is gone.
-    Gone(u64),
+    /// A UAL's application is gone. Connections with these numbers have other holders: they go to the custodian, and then it is told so.
+    Gone {
+        ual: u64,
+        kept: Vec<u64>,
+        done: Option<Sender<()>>,
+    },
+    /// This UAL carries what several processes hold.
+    Custodian(u64),
+    /// What this UAL, which is gone, gave to the custodian and is still not attached is for nobody.
+    Sweep(u64),
+    /// Whether the connection with this number has more than one holder.
+    Shared { number: u64, shared: bool },
     /// A region was registered; with queue and cookie when an event answers.
     Region {
         ual: u64,

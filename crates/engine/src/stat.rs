@@ -50,6 +50,7 @@ impl Engine {
             "capture_skipped": self.captures.skipped(),
             "nic": nic(&self.nic),
             "uals": self.uals(),
+            "in_custody": self.in_custody(),
             "connections_open": self.stack.connection_count(),
             "connections": connections,
             "sockets": self.sockets(),
@@ -115,9 +116,21 @@ impl Engine {
             "receive_queue": dti.map_or(0, |dti| dti.rx.in_order.saturating_sub(dti.rx.returned)),
             "info": c.tcp,
             "mtu": c.mtu,
+            "mode": dti.map(|dti| self.mode(dti)),
             "last_sent_ms": self.milliseconds_since(c.tcp.last_sent),
             "last_received_ms": self.milliseconds_since(c.tcp.last_received),
         })
+    }
+
+    /// How the bytes of a connection reach its process: by shared memory alone, or through the custodian, for one or for several processes.
+    fn mode(&self, dti: &Dti) -> &'static str {
+        if self.tables.custodian != Some(dti.ual) {
+            "fast"
+        } else if self.tables.shared_numbers.contains(&dti.number) {
+            "shared"
+        } else {
+            "proxied"
+        }
     }
 
     fn milliseconds_since(&self, then: sidecore_tcp::Instant) -> u64 {
@@ -126,11 +139,21 @@ impl Engine {
         now.duration_since(then).as_millis() as u64
     }
 
+    /// Connections that several processes hold, or may.
+    fn in_custody(&self) -> u32 {
+        let ual = |slot: u32| self.tables.uals.get(slot as usize)?.as_ref();
+        let custodian = self.tables.custodian.and_then(ual);
+        custodian.map_or(0, |ual| ual.dtis)
+    }
+
     fn uals(&self) -> Vec<Value> {
         self.tables
             .uals
             .iter()
-            .flatten()
+            .enumerate()
+            // The custodian is the engine's own.
+            .filter(|(slot, _)| self.tables.custodian != Some(*slot as u32))
+            .filter_map(|(_, ual)| ual.as_ref())
             .map(|ual| {
                 json!({
                     "id": ual.id,

@@ -16,27 +16,28 @@ const BATCH: usize = 4;
 
 /// Descriptors that wait for use.
 #[derive(Default)]
-pub(crate) struct Stash(Mutex<Vec<OwnedFd>>);
+pub(crate) struct Stash(Mutex<Vec<(u64, OwnedFd)>>);
 
 impl Stash {
-    /// One more; its number is high.
-    fn take(&self, process: &Process, link: &Link) -> Result<OwnedFd, Errno> {
+    /// One more, with the agent's number of it; its own number is high.
+    fn take(&self, process: &Process, link: &Link) -> Result<(u64, OwnedFd), Errno> {
         let mut stash = lock(&self.0);
         if stash.is_empty() {
-            let (_, fds) = errors::told(link.ual.descriptors(BATCH))?;
-            stash.extend(fds.into_iter().map(|fd| process.keep_high(fd)));
+            let (first, fds) = errors::told(link.ual.descriptors(BATCH))?;
+            let fds = fds.into_iter().map(|fd| process.keep_high(fd));
+            stash.extend((first..).zip(fds));
         }
         stash.pop().ok_or(Errno::NFILE)
     }
 
-    /// A descriptor at the lowest free number.
+    /// A descriptor at the lowest free number, and the agent's number of it.
     pub(crate) fn lowest(
         &self,
         process: &Process,
         link: &Link,
         cloexec: bool,
-    ) -> Result<RawFd, Errno> {
-        let fd = self.take(process, link)?;
+    ) -> Result<(RawFd, u64), Errno> {
+        let (number, fd) = self.take(process, link)?;
         let command = if cloexec {
             libc::F_DUPFD_CLOEXEC
         } else {
@@ -45,17 +46,17 @@ impl Stash {
         let placed = sys::fcntl(fd.as_raw_fd(), command, 0);
         process.release(fd.as_raw_fd());
         sys::close(fd.into_raw_fd());
-        placed
+        Ok((placed?, number))
     }
 
-    /// A descriptor in the place of others: all these numbers stand for it from now on. Their flags stay.
+    /// A descriptor in the place of others: all these numbers stand for it from now on. Their flags stay. The agent's number of it.
     pub(crate) fn replace(
         &self,
         process: &Process,
         link: &Link,
         numbers: &[RawFd],
-    ) -> Result<(), Errno> {
-        let fd = self.take(process, link)?;
+    ) -> Result<u64, Errno> {
+        let (agents, fd) = self.take(process, link)?;
         let mut done = Ok(());
         if let Some(first) = numbers.first() {
             let flags = sys::fcntl(*first, libc::F_GETFL, 0).unwrap_or(0);
@@ -73,6 +74,6 @@ impl Stash {
         }
         process.release(fd.as_raw_fd());
         sys::close(fd.into_raw_fd());
-        done
+        done.map(|()| agents)
     }
 }

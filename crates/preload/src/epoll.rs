@@ -112,6 +112,10 @@ impl Epoll {
             Some(Thing::Epoll(set)) => Source::Set(set),
             Some(Thing::Socket(socket)) => Source::Socket(socket),
         };
+        if let Source::Socket(socket) = &source {
+            // What was inherited is asked for here.
+            drop(socket.route());
+        }
         let key = (fd, source.identity());
         let known = lock(&self.inner).items.get(&key).cloned();
         match (operation, known) {
@@ -425,7 +429,53 @@ impl Drop for Epoll {
     }
 }
 
+impl Epoll {
+    /// An item's socket is with the custodian from now on: the system looks at the descriptor.
+    fn to_system(&self, item: &Arc<Item>) {
+        item.detach();
+        let (events, data) = item.asked();
+        let (fd, _) = item.key();
+        let _ = sys::epoll_ctl(self.fd, libc::EPOLL_CTL_ADD, fd, events, data);
+        self.system.store(true, Ordering::Relaxed);
+        // Sleepers look at what they sleep on.
+        let inner = lock(&self.inner);
+        for kick in &inner.sleepers {
+            kick.wake_if_asleep();
+        }
+    }
+
+    /// … and it has come back.
+    fn leave_system(&self, item: &Arc<Item>) {
+        let (fd, _) = item.key();
+        let _ = sys::epoll_ctl(self.fd, libc::EPOLL_CTL_DEL, fd, 0, 0);
+    }
+}
+
 impl Socket {
+    /// Its items, when its connection has gone to the custodian.
+    pub(crate) fn items_to_system(&self) {
+        for item in self.items() {
+            if let Some(set) = item.set() {
+                set.to_system(&item);
+            }
+        }
+    }
+
+    /// Its items, when this process lets go of a connection that is with the custodian.
+    pub(crate) fn items_leave_system(&self) {
+        for item in self.items() {
+            if let Some(set) = item.set() {
+                set.leave_system(&item);
+            }
+        }
+    }
+
+    /// Its items, when its connection has come here.
+    pub(crate) fn items_from_system(&self) {
+        self.items_leave_system();
+        self.attach_items();
+    }
+
     /// Its items, now that there is a socket of the engine's.
     pub(crate) fn attach_items(&self) {
         let Some(raw) = self.raw() else { return };

@@ -3,7 +3,7 @@
 use std::os::fd::{AsRawFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
 use std::path::Path;
 use std::ptr::null_mut;
-use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
@@ -12,6 +12,7 @@ use sidecore_client::{Death, Sockets, SocketsConfig, Ual, UalConfig};
 use crate::config::{Addresses, Config, NoEngine, Take};
 use crate::descriptors::Stash;
 use crate::lent::Loans;
+use crate::socket::custody::recalled;
 use crate::table::{Table, Thing, lock};
 use crate::{log, sys};
 
@@ -46,6 +47,13 @@ pub(crate) struct Process {
     opening: Mutex<Opening>,
     kept: Box<[AtomicU64]>,
     pub(crate) loans: Loans,
+    /// Forks, and programs that were started otherwise.
+    forks: AtomicU32,
+    spawns: AtomicU32,
+    /// The last child of vfork that executed something.
+    visitor: AtomicU32,
+    /// The agent knows that others may hold what is here.
+    spread: AtomicBool,
 }
 
 static PROCESS: AtomicPtr<Process> = AtomicPtr::new(null_mut());
@@ -105,6 +113,10 @@ impl Process {
             opening: Mutex::new(Opening::default()),
             kept: (0..KEPT / 64).map(|_| AtomicU64::new(0)).collect(),
             loans: Loans::default(),
+            forks: AtomicU32::new(0),
+            spawns: AtomicU32::new(0),
+            visitor: AtomicU32::new(0),
+            spread: AtomicBool::new(false),
         }
     }
 
@@ -178,6 +190,8 @@ impl Process {
                 }
                 self.keep(link.rest);
                 let link = Arc::new(link);
+                // Another UAL: nothing of it is anywhere else.
+                self.spread.store(false, Ordering::Relaxed);
                 // The old one's sockets keep it as long as they live.
                 opening.link = Some(Arc::clone(&link));
                 opening.failed = None;
@@ -195,6 +209,42 @@ impl Process {
     /// The engine, if it was opened.
     pub(crate) fn opened(&self) -> Option<Arc<Link>> {
         lock(&self.opening).link.clone()
+    }
+
+    /// How often it forked, and started programs otherwise.
+    pub(crate) fn generations(&self) -> (u32, u32) {
+        let (forks, spawns) = (&self.forks, &self.spawns);
+        (
+            forks.load(Ordering::Relaxed),
+            spawns.load(Ordering::Relaxed),
+        )
+    }
+
+    /// It is about to fork.
+    pub(crate) fn forks(&self) {
+        self.forks.fetch_add(1, Ordering::Relaxed);
+        self.spreads();
+    }
+
+    /// vfork's child is about to execute a program, or tries the next place where that may be.
+    pub(crate) fn spawns_by(&self, child: u32) {
+        if self.visitor.swap(child, Ordering::Relaxed) != child {
+            self.spawns();
+        }
+    }
+
+    /// It is about to start a program, or to let vfork's child do so.
+    pub(crate) fn spawns(&self) {
+        self.spawns.fetch_add(1, Ordering::Relaxed);
+        self.spreads();
+    }
+
+    /// From now on others may hold what is here. The agent is told once.
+    pub(crate) fn spreads(&self) {
+        let Some(link) = self.opened() else { return };
+        if !self.spread.swap(true, Ordering::Relaxed) && link.ual.spread().is_err() {
+            self.spread.store(false, Ordering::Relaxed);
+        }
     }
 
     /// Numbers that are not to be had by the program.
@@ -261,6 +311,9 @@ fn open(path: &Path, config: &Config) -> Result<Link, std::io::Error> {
     sidecore_sys::descriptors::number_from(high());
     let ual = Ual::open(path, &wish)?;
     let sockets = Sockets::new(&ual, SocketsConfig::default())?;
+    if let Err(error) = ual.on_recall(recalled) {
+        log::info(format_args!("connections cannot be shared: {error}"));
+    }
     // Asked for here, so that everything to keep is known.
     let rest = sockets.prepare_rest()?;
     let all = config.take == Take::All;

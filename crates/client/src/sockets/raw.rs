@@ -14,6 +14,7 @@ use sidecore_abi::{Status, TcpInfo};
 use super::Sockets;
 use super::group::lock;
 use super::held::{Held, post};
+use super::moving::{Moving, elsewhere, is_elsewhere};
 use super::send::Stop;
 use super::socket::{Kind, Phase, State};
 use super::transfer::Scatter;
@@ -242,6 +243,7 @@ impl RawSocket {
         let mut cx = Context::from_waker(Waker::noop());
         match socket.poll_read(group, &mut cx, &mut sink, !peek) {
             Poll::Ready(Ok(n)) => Ok(n),
+            Poll::Ready(Err(error)) if is_elsewhere(&error) => Err(error),
             Poll::Ready(Err(error)) => {
                 let mut state = lock(&socket.state);
                 // An engine that ends takes its connections with it.
@@ -263,7 +265,10 @@ impl RawSocket {
         let pieces = state.received.iter();
         match self.0.socket().kind {
             Kind::Datagram => state.received.front().map_or(0, |p| p.event.len() as usize),
-            _ => pieces.map(|p| p.event.len() as usize - p.taken).sum(),
+            _ => {
+                let pieces = pieces.map(|p| p.event.len() as usize - p.taken);
+                state.before.len() + pieces.sum::<usize>()
+            }
         }
     }
 
@@ -279,6 +284,11 @@ impl RawSocket {
         let mut begun = None;
         loop {
             let mut state = lock(&socket.state);
+            match state.moving {
+                Some(Moving::Gone) => return Err(elsewhere()),
+                Some(Moving::Asked) => return Err(io::ErrorKind::WouldBlock.into()),
+                None => {}
+            }
             write_error(&mut state, group.is_dead())?;
             if data.iter().all(|slice| slice.is_empty()) {
                 return Ok(0);
@@ -363,6 +373,7 @@ impl RawSocket {
             Shut::Write => shutdown::WRITE,
             Shut::Both => shutdown::READ | shutdown::WRITE,
         };
+        self.settle_move()?;
         self.0.socket().shutdown(self.0.group(), bits)
     }
 

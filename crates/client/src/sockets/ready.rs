@@ -23,6 +23,10 @@ impl Socket {
     pub(crate) fn ready(&self, group: &Group) -> Ready {
         let mut state = lock(&self.state);
         let dead = group.is_dead();
+        if state.moving.is_some() {
+            // Soon it is elsewhere, and those who watch are told.
+            return Ready::default();
+        }
         let failed = matches!(state.phase, Phase::Failed(_));
         let broken = matches!(state.over, Some(status) if status != Status::Ok);
         let error = !state.told && (failed || broken || dead) || state.failed.is_some();
@@ -47,7 +51,8 @@ impl Socket {
             (Kind::Stream, Phase::New) => (ready.write, ready.hung_up) = (true, true),
             (Kind::Stream, _) => {
                 let unwritable = state.write_shut || state.over.is_some();
-                ready.read = !state.received.is_empty() || ended || error;
+                ready.read =
+                    !state.received.is_empty() || !state.before.is_empty() || ended || error;
                 ready.write = unwritable || state.has_room(group.config.stream_bytes) || error;
                 ready.read_ended = ended;
                 ready.hung_up = ended && unwritable;

@@ -11,6 +11,7 @@ use sidecore_abi::command::Opt;
 use sidecore_abi::{Command, Event, EventKind, Operation, Status, event};
 
 use super::group::{Group, lock};
+use super::moving::Moving;
 use super::report::{DatagramReport, Reports};
 use super::send::SendQueue;
 use super::urgent::Urgent;
@@ -63,10 +64,14 @@ pub(crate) struct State {
     pub(crate) phase: Phase,
     pub(crate) local: Option<SocketAddr>,
     pub(crate) peer: Option<SocketAddr>,
+    /// Bytes that came before this process had the connection, to be read first.
+    pub(crate) before: VecDeque<u8>,
     pub(crate) received: VecDeque<Piece>,
     /// Stream offset of the next byte to be read.
     pub(crate) consumed: u64,
     pub(crate) urgent: Urgent,
+    /// It is being handed over, or was.
+    pub(crate) moving: Option<Moving>,
     /// The peer has ended its direction.
     pub(crate) end: bool,
     /// Closed was seen.
@@ -81,7 +86,7 @@ pub(crate) struct State {
     /// Child that was not accepted yet: its listener.
     parent: Option<Arc<Socket>>,
     /// Commands whose answer somebody awaits.
-    answers: Vec<(u64, Option<Event>)>,
+    pub(super) answers: Vec<(u64, Option<Event>)>,
     /// What went wrong with something sent, since it was last asked for.
     pub(crate) failed: Option<Status>,
     /// What became of datagrams.
@@ -135,7 +140,7 @@ impl State {
         }
     }
 
-    fn wake_into(&mut self, wake: &mut Vec<Waker>) {
+    pub(super) fn wake_into(&mut self, wake: &mut Vec<Waker>) {
         self.wake_readers(wake);
         self.writers.take_into(wake);
     }
@@ -167,7 +172,9 @@ impl Socket {
                 phase: Phase::New,
                 local: None,
                 peer: None,
+                before: VecDeque::new(),
                 received: VecDeque::new(),
+                moving: None,
                 consumed: 0,
                 urgent: Urgent::default(),
                 end: false,
@@ -239,7 +246,9 @@ impl Socket {
                 state.local = state.local.or(event.address(0).get());
                 state.wake_into(wake);
             }
-            EventKind::Completion => complete(&mut state, event, wake),
+            EventKind::Completion | EventKind::Detached | EventKind::Attached => {
+                complete(&mut state, event, wake);
+            }
             EventKind::Error => {
                 state.failed = Some(event.status);
                 state.wake_into(wake);

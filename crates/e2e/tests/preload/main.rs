@@ -1,7 +1,9 @@
 //! Unmodified programs on the engine, by the preload library: as clients, and as servers for the kernel's side.
 
 mod clients;
+mod postgres;
 mod servers;
+mod sharing;
 mod sockets;
 mod web;
 

@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use libc::{c_int, c_void, iovec, off_t, size_t, sockaddr, socklen_t, ssize_t};
 use rustix::io::Errno;
 
-use super::socket_of;
+use super::{is_to_repeat, on_descriptor, socket_of};
 use crate::guard::answer;
 use crate::socket::Socket;
 use crate::transfer::{Outcome, Received};
@@ -68,11 +68,19 @@ pub(super) fn outcome(result: ssize_t) -> Result<usize, Errno> {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn read(fd: c_int, buffer: *mut c_void, len: size_t) -> ssize_t {
     if let Some(socket) = socket_of(fd) {
+        if let Some(_call) = on_descriptor(&socket) {
+            // SAFETY: as libc's.
+            return unsafe { real::read(fd, buffer, len) };
+        }
         // SAFETY: the program's promise.
         let mut list = [IoSliceMut::new(unsafe { sys::bytes_mut(buffer, len) })];
         // SAFETY: the program's promise.
         let system = || outcome(unsafe { real::recv(fd, buffer, len, libc::MSG_DONTWAIT) });
         if let Some(done) = receive(&socket, fd, &mut list, 0, system) {
+            if is_to_repeat(done) {
+                // SAFETY: as libc's.
+                return unsafe { read(fd, buffer, len) };
+            }
             return done as ssize_t;
         }
     }
@@ -113,6 +121,10 @@ fn check(len: size_t, room: size_t) {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn readv(fd: c_int, list: *const iovec, count: c_int) -> ssize_t {
     if let Some(socket) = socket_of(fd) {
+        if let Some(_call) = on_descriptor(&socket) {
+            // SAFETY: as libc's.
+            return unsafe { real::readv(fd, list, count) };
+        }
         // SAFETY: the program's promise.
         let mut buffers = unsafe { sys::slices_mut(list, count.max(0) as usize) };
         // SAFETY: a msghdr of zeros is one.
@@ -122,6 +134,10 @@ pub unsafe extern "C" fn readv(fd: c_int, list: *const iovec, count: c_int) -> s
         // SAFETY: the program's promise.
         let system = || outcome(unsafe { real::recvmsg(fd, &mut message, libc::MSG_DONTWAIT) });
         if let Some(done) = receive(&socket, fd, &mut buffers, 0, system) {
+            if is_to_repeat(done) {
+                // SAFETY: as libc's.
+                return unsafe { readv(fd, list, count) };
+            }
             return done as ssize_t;
         }
     }
@@ -142,12 +158,20 @@ pub unsafe extern "C" fn recv(
     flags: c_int,
 ) -> ssize_t {
     if let Some(socket) = socket_of(fd) {
+        if let Some(_call) = on_descriptor(&socket) {
+            // SAFETY: as libc's.
+            return unsafe { real::recv(fd, buffer, len, flags) };
+        }
         // SAFETY: the program's promise.
         let mut list = [IoSliceMut::new(unsafe { sys::bytes_mut(buffer, len) })];
         let now = flags | libc::MSG_DONTWAIT;
         // SAFETY: the program's promise.
         let system = || outcome(unsafe { real::recv(fd, buffer, len, now) });
         if let Some(done) = receive(&socket, fd, &mut list, flags, system) {
+            if is_to_repeat(done) {
+                // SAFETY: as libc's.
+                return unsafe { recv(fd, buffer, len, flags) };
+            }
             return done as ssize_t;
         }
     }
@@ -191,6 +215,15 @@ pub unsafe extern "C" fn recvfrom(
         // SAFETY: as libc's.
         return unsafe { real::recvfrom(fd, buffer, len, flags, address, size) };
     };
+    if let Some(_call) = on_descriptor(&socket) {
+        // As Linux has it for streams of TCP: there is no address.
+        if !size.is_null() && !address.is_null() {
+            // SAFETY: the program's promise.
+            unsafe { *size = 0 };
+        }
+        // SAFETY: as libc's.
+        return unsafe { real::recv(fd, buffer, len, flags) };
+    }
     // SAFETY: the program's promise.
     let mut list = [IoSliceMut::new(unsafe { sys::bytes_mut(buffer, len) })];
     let now = flags | libc::MSG_DONTWAIT;
@@ -206,7 +239,7 @@ pub unsafe extern "C" fn recvfrom(
         Outcome::Engine(received) => {
             match received.from {
                 // SAFETY: the program's promise.
-                Some(from) => unsafe { sys::write_address(from, socket.v6, address, size) },
+                Some(from) => unsafe { sys::write_address(from, socket.is_v6(), address, size) },
                 // As Linux has it for streams.
                 // SAFETY: the program's promise.
                 None if !size.is_null() && !address.is_null() => unsafe { *size = 0 },
@@ -219,6 +252,10 @@ pub unsafe extern "C" fn recvfrom(
     if passed {
         // SAFETY: as libc's.
         return unsafe { real::recvfrom(fd, buffer, len, flags, address, size) };
+    }
+    if is_to_repeat(done) {
+        // SAFETY: as libc's.
+        return unsafe { recvfrom(fd, buffer, len, flags, address, size) };
     }
     done as ssize_t
 }
@@ -251,9 +288,17 @@ pub unsafe extern "C" fn __recvfrom_chk(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn write(fd: c_int, buffer: *const c_void, len: size_t) -> ssize_t {
     if let Some(socket) = socket_of(fd) {
+        if let Some(_call) = on_descriptor(&socket) {
+            // SAFETY: as libc's.
+            return unsafe { real::write(fd, buffer, len) };
+        }
         // SAFETY: the program's promise.
         let list = [IoSlice::new(unsafe { sys::bytes(buffer, len) })];
         if let Some(done) = transmit(&socket, &list, 0, None) {
+            if is_to_repeat(done) {
+                // SAFETY: as libc's.
+                return unsafe { write(fd, buffer, len) };
+            }
             return done as ssize_t;
         }
     }
@@ -269,9 +314,17 @@ pub unsafe extern "C" fn write(fd: c_int, buffer: *const c_void, len: size_t) ->
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn writev(fd: c_int, list: *const iovec, count: c_int) -> ssize_t {
     if let Some(socket) = socket_of(fd) {
+        if let Some(_call) = on_descriptor(&socket) {
+            // SAFETY: as libc's.
+            return unsafe { real::writev(fd, list, count) };
+        }
         // SAFETY: the program's promise.
         let data = unsafe { sys::slices(list, count.max(0) as usize) };
         if let Some(done) = transmit(&socket, data, 0, None) {
+            if is_to_repeat(done) {
+                // SAFETY: as libc's.
+                return unsafe { writev(fd, list, count) };
+            }
             return done as ssize_t;
         }
     }
@@ -292,9 +345,17 @@ pub unsafe extern "C" fn send(
     flags: c_int,
 ) -> ssize_t {
     if let Some(socket) = socket_of(fd) {
+        if let Some(_call) = on_descriptor(&socket) {
+            // SAFETY: as libc's.
+            return unsafe { real::send(fd, buffer, len, flags) };
+        }
         // SAFETY: the program's promise.
         let list = [IoSlice::new(unsafe { sys::bytes(buffer, len) })];
         if let Some(done) = transmit(&socket, &list, flags, None) {
+            if is_to_repeat(done) {
+                // SAFETY: as libc's.
+                return unsafe { send(fd, buffer, len, flags) };
+            }
             return done as ssize_t;
         }
     }
@@ -317,12 +378,20 @@ pub unsafe extern "C" fn sendto(
     size: socklen_t,
 ) -> ssize_t {
     if let Some(socket) = socket_of(fd) {
+        if let Some(_call) = on_descriptor(&socket) {
+            // SAFETY: as libc's.
+            return unsafe { real::send(fd, buffer, len, flags) };
+        }
         // SAFETY: the program's promise.
         let (list, to) = unsafe {
             let list = [IoSlice::new(sys::bytes(buffer, len))];
             (list, sys::read_address(address, size))
         };
         if let Some(done) = transmit(&socket, &list, flags, to) {
+            if is_to_repeat(done) {
+                // SAFETY: as libc's.
+                return unsafe { sendto(fd, buffer, len, flags, address, size) };
+            }
             return done as ssize_t;
         }
     }
@@ -349,7 +418,11 @@ pub unsafe extern "C" fn sendfile(
         // SAFETY: as libc's.
         return unsafe { real::sendfile(to, from, offset, count) };
     };
-    answer(|| {
+    if let Some(_call) = on_descriptor(&socket) {
+        // SAFETY: as libc's.
+        return unsafe { real::sendfile(to, from, offset, count) };
+    }
+    let done = answer(|| {
         let file = sys::borrow(from.max(0));
         let begin = match offset.is_null() {
             // SAFETY: the program's promise.
@@ -369,7 +442,12 @@ pub unsafe extern "C" fn sendfile(
             Some(error) if sent == 0 => Err(error),
             _ => Ok(sent as i64),
         }
-    }) as ssize_t
+    });
+    if is_to_repeat(done) {
+        // SAFETY: as libc's.
+        return unsafe { sendfile(to, from, offset, count) };
+    }
+    done as ssize_t
 }
 
 /// Sends from a file; how much, and what ended it before `count` bytes were sent.

@@ -130,7 +130,7 @@ pub unsafe extern "C" fn accept4(
         }
         let (child, peer) = socket.accept(fd, flags)?;
         // SAFETY: the program's promise.
-        unsafe { sys::write_address(peer, socket.v6, address, len) };
+        unsafe { sys::write_address(peer, socket.is_v6(), address, len) };
         Ok(child.into())
     }) as c_int
 }

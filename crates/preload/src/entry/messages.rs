@@ -3,8 +3,9 @@
 use libc::{c_int, c_uint, mmsghdr, msghdr, socklen_t, ssize_t, timespec};
 
 use super::data::{outcome, transmit};
-use super::socket_of;
-use crate::guard::answer;
+use super::{is_to_repeat, on_descriptor, socket_of};
+use crate::guard::{answer, is_inside, within};
+use crate::process::existing;
 use crate::transfer::Outcome;
 use crate::{real, sys};
 
@@ -17,8 +18,17 @@ use crate::{real, sys};
 pub unsafe extern "C" fn recvmsg(fd: c_int, message: *mut msghdr, flags: c_int) -> ssize_t {
     let Some(socket) = socket_of(fd).filter(|_| !message.is_null()) else {
         // SAFETY: as libc's.
-        return unsafe { real::recvmsg(fd, message, flags) };
+        let done = unsafe { real::recvmsg(fd, message, flags) };
+        if done >= 0 && !message.is_null() && !is_inside() {
+            // SAFETY: the system has just written it.
+            unsafe { receive_descriptors(message) };
+        }
+        return done;
     };
+    if let Some(_call) = on_descriptor(&socket) {
+        // SAFETY: the program's promise.
+        return unsafe { receive_nameless(fd, message, flags) };
+    }
     // SAFETY: the program's promise.
     let mut buffers = unsafe { sys::slices_mut((*message).msg_iov, (*message).msg_iovlen) };
     let now = flags | libc::MSG_DONTWAIT;
@@ -44,7 +54,12 @@ pub unsafe extern "C" fn recvmsg(fd: c_int, message: *mut msghdr, flags: c_int) 
                     let mut room: socklen_t = message.msg_namelen;
                     // SAFETY: the program's promise.
                     unsafe {
-                        sys::write_address(from, socket.v6, message.msg_name.cast(), &mut room);
+                        sys::write_address(
+                            from,
+                            socket.is_v6(),
+                            message.msg_name.cast(),
+                            &mut room,
+                        );
                     }
                     message.msg_namelen = if message.msg_name.is_null() { 0 } else { room };
                 }
@@ -58,7 +73,87 @@ pub unsafe extern "C" fn recvmsg(fd: c_int, message: *mut msghdr, flags: c_int) 
         // SAFETY: as libc's.
         return unsafe { real::recvmsg(fd, message, flags) };
     }
+    if is_to_repeat(done) {
+        // SAFETY: as libc's.
+        return unsafe { recvmsg(fd, message, flags) };
+    }
     done as ssize_t
+}
+
+/// A message of a stream, which has no address.
+///
+/// # Safety
+///
+/// As libc's recvmsg.
+unsafe fn receive_nameless(fd: c_int, message: *mut msghdr, flags: c_int) -> ssize_t {
+    // SAFETY: the program's promise.
+    let mut nameless = unsafe { *message };
+    (nameless.msg_name, nameless.msg_namelen) = (std::ptr::null_mut(), 0);
+    nameless.msg_controllen = 0;
+    // SAFETY: as libc's.
+    let done = unsafe { real::recvmsg(fd, &mut nameless, flags) };
+    if done >= 0 {
+        // SAFETY: the program's promise.
+        let message = unsafe { &mut *message };
+        (message.msg_namelen, message.msg_controllen) = (0, 0);
+        message.msg_flags = nameless.msg_flags;
+    }
+    done
+}
+
+/// The descriptors that a message carries.
+///
+/// # Safety
+///
+/// The message is one that the system has written, or is to read.
+unsafe fn descriptors(message: *const msghdr) -> Vec<c_int> {
+    let mut all = Vec::new();
+    // SAFETY: the caller's promise: these walk through the control memory, and stay within it.
+    unsafe {
+        let mut part = libc::CMSG_FIRSTHDR(message);
+        while let Some(header) = part.as_ref() {
+            if (header.cmsg_level, header.cmsg_type) == (libc::SOL_SOCKET, libc::SCM_RIGHTS) {
+                let head = libc::CMSG_LEN(0) as usize;
+                let count = header.cmsg_len.saturating_sub(head) / size_of::<c_int>();
+                let data = libc::CMSG_DATA(part).cast::<c_int>();
+                all.extend((0..count).map(|at| data.add(at).read_unaligned()));
+            }
+            part = libc::CMSG_NXTHDR(message, part);
+        }
+    }
+    all
+}
+
+/// Sockets of the engine that came with a message are known for what they are.
+///
+/// # Safety
+///
+/// The message is one that the system has written.
+unsafe fn receive_descriptors(message: *const msghdr) {
+    // SAFETY: the caller's promise.
+    let received = unsafe { descriptors(message) };
+    if !received.is_empty() {
+        within((), || received.into_iter().for_each(crate::fork::receive));
+    }
+}
+
+/// Sockets of the engine that go with a message have one more holder.
+///
+/// # Safety
+///
+/// The message is one that the system is to read.
+unsafe fn pass_descriptors(message: *const msghdr) {
+    let Some(process) = existing() else { return };
+    // SAFETY: the caller's promise.
+    let passed = unsafe { descriptors(message) };
+    let sockets = passed.into_iter().filter_map(super::socket_of);
+    let sockets: Vec<_> = sockets.filter(|socket| socket.is_engines()).collect();
+    if !sockets.is_empty() {
+        within((), || {
+            sockets.iter().for_each(|socket| socket.is_passed());
+            process.spreads();
+        });
+    }
 }
 
 /// sendmsg(2).
@@ -69,6 +164,13 @@ pub unsafe extern "C" fn recvmsg(fd: c_int, message: *mut msghdr, flags: c_int) 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sendmsg(fd: c_int, message: *const msghdr, flags: c_int) -> ssize_t {
     if let Some(socket) = socket_of(fd).filter(|_| !message.is_null()) {
+        if let Some(_call) = on_descriptor(&socket) {
+            // SAFETY: the program's promise.
+            let mut nameless = unsafe { *message };
+            (nameless.msg_name, nameless.msg_namelen) = (std::ptr::null_mut(), 0);
+            // SAFETY: as libc's.
+            return unsafe { real::sendmsg(fd, &nameless, flags) };
+        }
         // SAFETY: the program's promise.
         let (data, to) = unsafe {
             let message = &*message;
@@ -77,8 +179,15 @@ pub unsafe extern "C" fn sendmsg(fd: c_int, message: *const msghdr, flags: c_int
             (data, to)
         };
         if let Some(done) = transmit(&socket, data, flags, to) {
+            if is_to_repeat(done) {
+                // SAFETY: as libc's.
+                return unsafe { sendmsg(fd, message, flags) };
+            }
             return done as ssize_t;
         }
+    } else if !message.is_null() && !is_inside() {
+        // SAFETY: the program's promise.
+        unsafe { pass_descriptors(message) };
     }
     // SAFETY: as libc's.
     unsafe { real::sendmsg(fd, message, flags) }

@@ -6,6 +6,7 @@
 mod data;
 mod direct;
 mod epolls;
+mod images;
 mod life;
 mod messages;
 mod names;
@@ -16,10 +17,28 @@ use std::sync::Arc;
 
 use libc::c_int;
 
+use crate::errors::ELSEWHERE;
 use crate::guard;
 use crate::process;
 use crate::socket::Socket;
+use crate::socket::custody::DescriptorCall;
+use crate::sys;
 use crate::table::Thing;
+
+/// Whether a call is to be made again: its socket was handed over while it was within.
+#[inline]
+fn is_to_repeat(done: i64) -> bool {
+    done == -1 && sys::errno() == ELSEWHERE.raw_os_error()
+}
+
+/// Before a call that moves bytes: while this lives the call is the system's, on the descriptor as it is.
+#[inline]
+fn on_descriptor(socket: &Socket) -> Option<DescriptorCall<'_>> {
+    if !socket.may_be_elsewhere() {
+        return None;
+    }
+    guard::within(None, || socket.descriptor_call())
+}
 
 /// The socket that a descriptor of the program's stands for; `None`: the system's business.
 #[inline]

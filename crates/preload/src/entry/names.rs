@@ -25,7 +25,7 @@ pub unsafe extern "C" fn getsockname(
     answer(|| {
         let local = socket.local()?;
         // SAFETY: the program's promise.
-        unsafe { sys::write_address(local, socket.v6, address, len) };
+        unsafe { sys::write_address(local, socket.is_v6(), address, len) };
         Ok(0)
     }) as c_int
 }
@@ -48,7 +48,7 @@ pub unsafe extern "C" fn getpeername(
     answer(|| {
         let peer = socket.peer()?;
         // SAFETY: the program's promise.
-        unsafe { sys::write_address(peer, socket.v6, address, len) };
+        unsafe { sys::write_address(peer, socket.is_v6(), address, len) };
         Ok(0)
     }) as c_int
 }
@@ -85,6 +85,11 @@ pub unsafe extern "C" fn getsockopt(
     }) as c_int
 }
 
+/// Whether the system keeps the time, while bytes go through the descriptor.
+fn is_timeout(level: c_int, name: c_int) -> bool {
+    level == libc::SOL_SOCKET && matches!(name, libc::SO_RCVTIMEO | libc::SO_SNDTIMEO)
+}
+
 /// setsockopt(2).
 ///
 /// # Safety
@@ -105,7 +110,12 @@ pub unsafe extern "C" fn setsockopt(
     // SAFETY: the program's promise.
     let bytes = unsafe { sys::bytes(value, (len as usize).min(256)) };
     if socket.is_engines() {
-        return answer(|| socket.set(level, name, bytes).map(|()| 0)) as c_int;
+        let done = answer(|| socket.set(level, name, bytes).map(|()| 0));
+        if done == 0 && socket.is_proxied() && is_timeout(level, name) {
+            // SAFETY: as libc's.
+            return unsafe { real::setsockopt(fd, level, name, value, len) };
+        }
+        return done as c_int;
     }
     // SAFETY: as libc's.
     let done = unsafe { real::setsockopt(fd, level, name, value, len) };

@@ -17,8 +17,11 @@ fn is_visitor(process: &Process) -> bool {
     std::process::id() != process.pid
 }
 
-/// A number stands for nothing of ours any more.
+/// A number stands for nothing of ours any more. To be called before the system closes it, as far as that may be: others that hold it go on.
 fn forget(process: &Process, fd: RawFd) -> Option<Thing> {
+    if let Some(Thing::Socket(socket)) = process.get(fd) {
+        socket.before_last_close(fd);
+    }
     let thing = process.table.take(fd)?;
     if let Thing::Socket(socket) = &thing {
         socket.remove_number(fd);
@@ -138,7 +141,9 @@ pub unsafe extern "C" fn dup(fd: c_int) -> c_int {
 /// As libc's.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn dup2(fd: c_int, to: c_int) -> c_int {
-    if let Err(error) = may_replace(to) {
+    if fd != to
+        && let Err(error) = may_replace(to)
+    {
         sys::set_errno(error.raw_os_error());
         return -1;
     }
@@ -169,6 +174,12 @@ fn may_replace(to: c_int) -> Result<(), Errno> {
         Some(process) if !is_inside() && process.is_kept(to) && !is_visitor(process) => {
             Err(Errno::BUSY)
         }
+        Some(process) if !is_inside() && !is_visitor(process) => {
+            if let Some(Thing::Socket(socket)) = process.get(to) {
+                within((), || socket.before_last_close(to));
+            }
+            Ok(())
+        }
         _ => Ok(()),
     }
 }
@@ -181,7 +192,15 @@ fn doubled(fd: c_int, made: c_int) -> c_int {
         && (process.get(fd).is_some() || process.get(made).is_some())
         && !is_visitor(process)
     {
-        within((), || copy(process, fd, made));
+        within((), || {
+            copy(process, fd, made);
+            // The numbers of stdio are used without the library.
+            if made <= libc::STDERR_FILENO
+                && let Some(Thing::Socket(socket)) = process.get(made)
+            {
+                socket.stays();
+            }
+        });
     }
     made
 }

@@ -24,7 +24,7 @@ impl Socket {
                 backlog,
                 key,
             } = listening;
-            let options = lock(&self.state).settings.before(self.v6, local);
+            let options = lock(&self.state).settings.before(self.is_v6(), local);
             told(RawSocket::listen(
                 &link.sockets,
                 local,
@@ -56,7 +56,7 @@ impl Socket {
                 match state.role {
                     // The system's half goes on.
                     Role::Both => state.role = Role::Undecided,
-                    _ => state.role = Role::Parents,
+                    _ => state.role = Role::Lost,
                 }
                 drop(state);
                 if self.has_kernel() {
@@ -104,7 +104,7 @@ impl Socket {
             true => REUSE_PORT,
             false => sys::random().max(REUSE_PORT + 1),
         };
-        (state.settings.before(self.v6, local), key)
+        (state.settings.before(self.is_v6(), local), key)
     }
 
     /// Listens. `Ok(true)`: nothing is left to do for the system.
@@ -124,7 +124,7 @@ impl Socket {
         match (role, bound) {
             // Listening already; the backlog stays. Or it was only to hold its port: then it listens from here on.
             (Role::Engine | Role::Both, _) => return Ok(true),
-            (Role::Parents, _) => return Err(Errno::INVAL),
+            (Role::Inherited | Role::Proxied | Role::Lost, _) => return Err(Errno::INVAL),
             (Role::Undecided, Some(local)) => {
                 self.open_bound(local, backlog)?;
                 return Ok(true);
@@ -172,7 +172,7 @@ impl Socket {
         let (raw, both) = match self.route() {
             Route::Engine(raw) => (raw, false),
             Route::Both(raw) => (raw, true),
-            Route::Kernel | Route::Nowhere => return Err(Errno::INVAL),
+            Route::Kernel | Route::Descriptor | Route::Nowhere => return Err(Errno::INVAL),
         };
         if !raw.is_listening() {
             return Err(Errno::INVAL);
@@ -236,19 +236,22 @@ impl Socket {
         };
         let nonblocking = flags & libc::SOCK_NONBLOCK != 0;
         let cloexec = flags & libc::SOCK_CLOEXEC != 0;
-        let fd = process.stash.lowest(process, &link, cloexec)?;
+        let (fd, number) = process.stash.lowest(process, &link, cloexec)?;
         if nonblocking {
             let _ = sys::set_nonblocking(fd, true);
         }
         let settings = lock(&self.state).settings.of_child();
         let socket = Self::with(
-            self.v6,
+            self.is_v6(),
             Kind::Stream,
             nonblocking,
             Role::Engine,
             Some(child),
         );
+        let at = lock(&self.state).listening.map(|listening| listening.local);
         lock(&socket.state).settings = settings;
+        socket.begin_custody(number);
+        lock(&socket.state).custody.local = at.filter(|at| !at.ip().is_unspecified());
         if !install(process, fd, socket) {
             sys::close(fd);
             return Err(Errno::MFILE);
