@@ -16,24 +16,32 @@ use crate::Ground;
 /// How long a program may take to begin to listen, or to end.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// The library, built now if it is not as new as its source.
+/// The preload library, built now if it is not as new as its source.
 pub fn library() -> &'static Path {
     static LIBRARY: OnceLock<PathBuf> = OnceLock::new();
-    LIBRARY.get_or_init(|| {
-        let ours = std::env::current_exe().expect("this program");
-        // target/debug/deps/TEST
-        let folder = ours.ancestors().nth(2).expect("target folder").to_owned();
-        let mut build = Command::new(std::env::var_os("CARGO").unwrap_or("cargo".into()));
-        build.args(["build", "--quiet", "--package", "sidecore-preload"]);
-        if folder.ends_with("release") {
-            build.arg("--release");
-        }
-        let status = build.current_dir(env!("CARGO_MANIFEST_DIR")).status();
-        assert!(status.expect("cargo").success(), "building the library");
-        let library = folder.join("libsidecore_preload.so");
-        assert!(library.is_file(), "{} was not built", library.display());
-        library
-    })
+    LIBRARY.get_or_init(|| built("sidecore-preload", "libsidecore_preload.so"))
+}
+
+/// `libexs.so`, likewise.
+pub fn exs() -> &'static Path {
+    static LIBRARY: OnceLock<PathBuf> = OnceLock::new();
+    LIBRARY.get_or_init(|| built("sidecore-exs", "libexs.so"))
+}
+
+fn built(package: &str, file: &str) -> PathBuf {
+    let ours = std::env::current_exe().expect("this program");
+    // target/debug/deps/TEST
+    let folder = ours.ancestors().nth(2).expect("target folder").to_owned();
+    let mut build = Command::new(std::env::var_os("CARGO").unwrap_or("cargo".into()));
+    build.args(["build", "--quiet", "--package", package]);
+    if folder.ends_with("release") {
+        build.arg("--release");
+    }
+    let status = build.current_dir(env!("CARGO_MANIFEST_DIR")).status();
+    assert!(status.expect("cargo").success(), "building {package}");
+    let library = folder.join(file);
+    assert!(library.is_file(), "{} was not built", library.display());
+    library
 }
 
 /// Whether this machine has all of these programs; says which it lacks.

@@ -1,6 +1,7 @@
 //! Unmodified programs on the engine, by the preload library: as clients, and as servers for the kernel's side.
 
 mod clients;
+mod exs;
 mod postgres;
 mod servers;
 mod sharing;
