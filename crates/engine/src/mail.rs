@@ -1,7 +1,8 @@
 //! The engine reads its mail: UALs come and go, regions are registered, somebody asks for figures, it is time to stop.
 
 use sidecore_abi::event::Event;
-use sidecore_abi::{DtiHandle, EventKind, Status};
+use sidecore_abi::{DtiHandle, EventKind, RegionId, Status};
+use sidecore_shm::Shared;
 use sidecore_tcp::Instant;
 use std::time::Duration;
 
@@ -92,27 +93,7 @@ impl Engine {
                 id,
                 memory,
                 answer,
-            } => {
-                let Some(ual) = self
-                    .ual_slots
-                    .get(&ual)
-                    .and_then(|slot| self.tables.ual(*slot))
-                else {
-                    return;
-                };
-                let inserted = ual.regions.insert(id, memory);
-                if let Some((evq, cookie)) = answer {
-                    let status = if inserted {
-                        Status::Ok
-                    } else {
-                        Status::NoResources
-                    };
-                    let mut event =
-                        Event::new(EventKind::Registered, DtiHandle::default(), cookie, status);
-                    event.body[0] = u64::from(id.0);
-                    ual.emit(evq, &event);
-                }
-            }
+            } => self.add_region(ual, id, memory, answer),
             Message::WaitSocket { ual, cell, waker } => {
                 if let Some(ual) = self
                     .ual_slots
@@ -138,6 +119,25 @@ impl Engine {
             }
             Message::Capture(capture) => self.captures.add(capture),
             Message::Stop => self.begin_to_end(now),
+        }
+    }
+
+    /// A region of a UAL, if that is still there; with queue and cookie when an event answers.
+    fn add_region(&mut self, ual: u64, id: RegionId, memory: Shared, answer: Option<(u16, u64)>) {
+        let slot = self.ual_slots.get(&ual);
+        let Some(ual) = slot.and_then(|slot| self.tables.ual(*slot)) else {
+            return;
+        };
+        let inserted = ual.regions.insert(id, memory);
+        if let Some((evq, cookie)) = answer {
+            let status = if inserted {
+                Status::Ok
+            } else {
+                Status::NoResources
+            };
+            let mut event = Event::new(EventKind::Registered, DtiHandle::default(), cookie, status);
+            event.body[0] = u64::from(id.0);
+            ual.emit(evq, &event);
         }
     }
 

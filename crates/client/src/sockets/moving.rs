@@ -118,7 +118,13 @@ impl Socket {
             }
             lane.flush();
             drop(lane);
-            state.sends.clear(&group.memory, &mut wake);
+            // What was sent is the custodian's to deliver; of a connection that is over nothing more is.
+            let sent = match state.phase {
+                _ if detached => Status::Ok,
+                Phase::Failed(status) => status,
+                _ => state.over.unwrap_or(Status::Ok),
+            };
+            state.sends.clear(sent, &group.memory, &mut wake);
             state.moving = Some(Moving::Gone);
             state.closed |= detached;
             state.wake_into(&mut wake);

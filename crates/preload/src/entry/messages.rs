@@ -14,6 +14,7 @@ use crate::{real, sys};
 /// # Safety
 ///
 /// As libc's.
+// tidy: long function because what the program sees of a message is written in one place
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn recvmsg(fd: c_int, message: *mut msghdr, flags: c_int) -> ssize_t {
     let Some(socket) = socket_of(fd).filter(|_| !message.is_null()) else {
