@@ -11,23 +11,77 @@ use crate::process::{Link, Process};
 use crate::sys;
 use crate::table::lock;
 
-/// Asked for at a time.
-const BATCH: usize = 4;
+/// Asked for at first; twice as many each time they were used up, up to as many as wait.
+const FIRST_BATCH: usize = 4;
 
-/// Descriptors that wait for use.
+/// How many wait at most.
+const MOST: usize = 64;
+
+/// A descriptor that waits for use.
+struct Spare {
+    /// The agent's number of it.
+    number: u64,
+    fd: OwnedFd,
+    nonblocking: bool,
+    /// Which link to an engine it is of.
+    link: u64,
+}
+
 #[derive(Default)]
-pub(crate) struct Stash(Mutex<Vec<(u64, OwnedFd)>>);
+struct Spares {
+    all: Vec<Spare>,
+    asked: usize,
+}
+
+/// Descriptors that wait for use: new ones, and those of connections that were closed and that nobody else ever had.
+#[derive(Default)]
+pub(crate) struct Stash(Mutex<Spares>);
+
+/// A descriptor that has served one connection, and may serve another.
+pub(crate) struct Used {
+    pub(crate) number: u64,
+    pub(crate) nonblocking: bool,
+    pub(crate) link: u64,
+}
 
 impl Stash {
-    /// One more, with the agent's number of it; its own number is high.
-    fn take(&self, process: &Process, link: &Link) -> Result<(u64, OwnedFd), Errno> {
-        let mut stash = lock(&self.0);
-        if stash.is_empty() {
-            let (first, fds) = errors::told(link.ual.descriptors(BATCH))?;
-            let fds = fds.into_iter().map(|fd| process.keep_high(fd));
-            stash.extend((first..).zip(fds));
+    /// One more; its own number is high.
+    fn take(&self, process: &Process, link: &Link) -> Result<Spare, Errno> {
+        let mut spares = lock(&self.0);
+        // Those of an engine that is gone are of no use.
+        while let Some(spare) = spares.all.pop() {
+            if spare.link == link.serial {
+                return Ok(spare);
+            }
+            process.release(spare.fd.as_raw_fd());
+            sys::close(spare.fd.into_raw_fd());
         }
-        stash.pop().ok_or(Errno::NFILE)
+        let batch = (spares.asked * 2).clamp(FIRST_BATCH, MOST);
+        let (first, fds) = errors::told(link.ual.descriptors(batch))?;
+        spares.asked = batch;
+        let new = fds.into_iter().zip(first..).map(|(fd, number)| Spare {
+            number,
+            fd: process.keep_high(fd),
+            nonblocking: false,
+            link: link.serial,
+        });
+        spares.all.extend(new);
+        spares.all.pop().ok_or(Errno::NFILE)
+    }
+
+    /// Whether it makes sense to keep one more.
+    pub(crate) fn has_room(&self) -> bool {
+        lock(&self.0).all.len() < MOST
+    }
+
+    /// Keeps the descriptor of a connection that is closed for another one. It has a number of the library's.
+    pub(crate) fn give_back(&self, fd: OwnedFd, used: &Used) {
+        lock(&self.0).all.push(Spare {
+            number: used.number,
+            fd,
+            nonblocking: used.nonblocking,
+            link: used.link,
+        });
     }
 
     /// A descriptor at the lowest free number, and the agent's number of it.
@@ -36,17 +90,21 @@ impl Stash {
         process: &Process,
         link: &Link,
         cloexec: bool,
+        nonblocking: bool,
     ) -> Result<(RawFd, u64), Errno> {
-        let (number, fd) = self.take(process, link)?;
+        let spare = self.take(process, link)?;
+        if spare.nonblocking != nonblocking {
+            let _ = sys::set_nonblocking(spare.fd.as_raw_fd(), nonblocking);
+        }
         let command = if cloexec {
             libc::F_DUPFD_CLOEXEC
         } else {
             libc::F_DUPFD
         };
-        let placed = sys::fcntl(fd.as_raw_fd(), command, 0);
-        process.release(fd.as_raw_fd());
-        sys::close(fd.into_raw_fd());
-        Ok((placed?, number))
+        let placed = sys::fcntl(spare.fd.as_raw_fd(), command, 0);
+        process.release(spare.fd.as_raw_fd());
+        sys::close(spare.fd.into_raw_fd());
+        Ok((placed?, spare.number))
     }
 
     /// A descriptor in the place of others: all these numbers stand for it from now on. Their flags stay. The agent's number of it.
@@ -56,7 +114,9 @@ impl Stash {
         link: &Link,
         numbers: &[RawFd],
     ) -> Result<u64, Errno> {
-        let (agents, fd) = self.take(process, link)?;
+        let Spare {
+            number: agents, fd, ..
+        } = self.take(process, link)?;
         let mut done = Ok(());
         if let Some(first) = numbers.first() {
             let flags = sys::fcntl(*first, libc::F_GETFL, 0).unwrap_or(0);

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
+use rustix::io::Errno;
 use sidecore_client::{Death, Sockets, SocketsConfig, Ual, UalConfig};
 
 use crate::config::{Addresses, Config, NoEngine, Take};
@@ -28,6 +29,8 @@ pub(crate) struct Link {
     pub(crate) ual: Ual,
     /// Number of the descriptor on which the event queue is slept on.
     rest: RawFd,
+    /// Tells it from others of this process.
+    pub(crate) serial: u64,
 }
 
 #[derive(Default)]
@@ -55,6 +58,9 @@ pub(crate) struct Process {
     /// The agent knows that others may hold what is here.
     spread: AtomicBool,
 }
+
+/// How many links there were before.
+static LINKS: AtomicU64 = AtomicU64::new(0);
 
 static PROCESS: AtomicPtr<Process> = AtomicPtr::new(null_mut());
 
@@ -291,6 +297,14 @@ impl Process {
         self.keep(fd.as_raw_fd());
         fd
     }
+
+    /// A second descriptor for the same, of the library's own; an error where there is no room for it.
+    pub(crate) fn double_high(&self, fd: RawFd) -> Result<OwnedFd, Errno> {
+        let doubled = sys::fcntl(fd, libc::F_DUPFD_CLOEXEC, high().into())?;
+        self.keep(doubled);
+        // SAFETY: just made, and nobody else's.
+        Ok(unsafe { OwnedFd::from_raw_fd(doubled) })
+    }
 }
 
 /// Where the numbers of the library's own descriptors begin.
@@ -323,5 +337,10 @@ fn open(path: &Path, config: &Config) -> Result<Link, std::io::Error> {
         path.display(),
         if all { ", takes everything" } else { "" }
     ));
-    Ok(Link { sockets, ual, rest })
+    Ok(Link {
+        sockets,
+        ual,
+        rest,
+        serial: LINKS.fetch_add(1, Ordering::Relaxed),
+    })
 }

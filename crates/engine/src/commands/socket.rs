@@ -386,6 +386,8 @@ pub(crate) fn close_slot(cx: &mut Context<'_>, slot: u32) {
         return;
     }
     dti.flags |= flag::CLOSE | flag::SHUTDOWN;
+    // Its descriptor may stand for another from now on.
+    dti.number = 0;
     // RFC 1122 4.2.2.13: data that the application will never see is told to the peer by a reset.
     if !dti.rx.ready.is_empty() {
         dti.flags |= flag::RESET_ON_CLOSE;

@@ -1,11 +1,12 @@
 //! Descriptors as numbers: closing, doubling, flags.
 
-use std::os::fd::RawFd;
+use std::os::fd::{OwnedFd, RawFd};
 
 use libc::{c_int, c_uint, c_ulong};
 use rustix::io::Errno;
 
 use super::socket_of;
+use crate::descriptors::Used;
 use crate::guard::{answer, is_inside, within};
 use crate::process::{Process, existing};
 use crate::socket::Route;
@@ -42,6 +43,15 @@ fn copy(process: &Process, from: RawFd, to: RawFd) {
     process.table.put(to, thing);
 }
 
+/// A second descriptor for that of a connection whose only number is about to be closed, if it may serve another.
+fn spare(process: &Process, fd: RawFd) -> Option<(Used, OwnedFd)> {
+    let Some(Thing::Socket(socket)) = process.get(fd) else {
+        return None;
+    };
+    let used = socket.spare(fd).filter(|_| process.stash.has_room())?;
+    Some((used, process.double_high(fd).ok()?))
+}
+
 /// close(2).
 ///
 /// # Safety
@@ -59,9 +69,18 @@ pub unsafe extern "C" fn close(fd: c_int) -> c_int {
         }
         if process.get(fd).is_some() && !is_visitor(process) {
             // The number goes first: the next open may have it at once.
-            let thing = within(None, || forget(process, fd));
+            let (thing, spare) = within((None, None), || {
+                let spare = spare(process, fd);
+                (forget(process, fd), spare)
+            });
             sys::close(fd);
-            within((), || drop(thing));
+            within((), || {
+                drop(thing);
+                // Only now: the connection that it stood for is closed.
+                if let Some((used, high)) = spare {
+                    process.stash.give_back(high, &used);
+                }
+            });
             return 0;
         }
     }

@@ -67,6 +67,7 @@ impl Socket {
         let unknown = {
             let mut state = lock(&self.state);
             state.custody.number = number;
+            state.custody.was_elsewhere = true;
             state.custody.unknown + state.custody.holders()
         };
         match link.ual.adopt(sys::borrow(fd), number, unknown, stays) {

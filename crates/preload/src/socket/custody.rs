@@ -23,6 +23,7 @@ use sidecore_client::abi::agent::{LISTENER_V6, LISTENER_V6_ONLY, parse_descripto
 use sidecore_client::custody::Release;
 
 use super::{Kind, Listening, Role, Socket, State};
+use crate::descriptors::Used;
 use crate::process::{Link, process};
 use crate::table::{Thing, lock};
 use crate::{guard, log, sys};
@@ -38,6 +39,10 @@ pub(super) struct Custody {
     birth: (u32, u32),
     /// Processes to which it was passed since.
     passed: u32,
+    /// Which link the descriptor was made for.
+    link: u64,
+    /// Bytes may have gone through the descriptor.
+    pub(super) was_elsewhere: bool,
     /// Holders between this process and the one that told of them last.
     pub(super) unknown: u32,
     /// The descriptor is used without the library: it stays with the custodian.
@@ -55,6 +60,7 @@ impl Custody {
         Self {
             number,
             birth: process().generations(),
+            link: process().opened().map_or(0, |link| link.serial),
             ..Self::default()
         }
     }
@@ -63,6 +69,7 @@ impl Custody {
     pub(super) fn inherited(&self, tells: bool, peer: Option<SocketAddr>) -> Self {
         Self {
             number: self.number,
+            was_elsewhere: true,
             unknown: if tells { 0 } else { self.unknown + 1 },
             stays: self.stays,
             local: self.local,
@@ -197,6 +204,28 @@ impl Socket {
         lock(&self.state).custody.holders() > 0
     }
 
+    /// Its descriptor, if it may serve another connection once this number, the last, is closed: nobody else ever had it, and no bytes went
+    /// through it.
+    pub(crate) fn spare(&self, fd: RawFd) -> Option<Used> {
+        let state = lock(&self.state);
+        let custody = &state.custody;
+        let ours = state.role == Role::Engine
+            && state.listening.is_none()
+            && self.kind == Kind::Stream
+            && state.numbers == [fd];
+        let alone = custody.number != 0
+            && custody.holders() == 0
+            && custody.unknown == 0
+            && !custody.stays
+            && custody.retry.is_none()
+            && !custody.was_elsewhere;
+        (ours && alone).then(|| Used {
+            number: custody.number,
+            nonblocking: self.is_nonblocking(),
+            link: custody.link,
+        })
+    }
+
     /// Before its last number goes: others that hold it go on.
     pub(crate) fn before_last_close(&self, fd: RawFd) {
         let (role, last) = {
@@ -305,6 +334,7 @@ impl Socket {
         {
             let mut state = lock(&self.state);
             state.raw = None;
+            state.custody.was_elsewhere = true;
             state.custody.peer = peer.or(state.custody.peer);
             state.custody.told();
             state.custody.retry = Some((Instant::now() + FIRST_WAIT, FIRST_WAIT));

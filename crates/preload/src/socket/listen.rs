@@ -236,10 +236,7 @@ impl Socket {
         };
         let nonblocking = flags & libc::SOCK_NONBLOCK != 0;
         let cloexec = flags & libc::SOCK_CLOEXEC != 0;
-        let (fd, number) = process.stash.lowest(process, &link, cloexec)?;
-        if nonblocking {
-            let _ = sys::set_nonblocking(fd, true);
-        }
+        let (fd, number) = process.stash.lowest(process, &link, cloexec, nonblocking)?;
         let settings = lock(&self.state).settings.of_child();
         let socket = Self::with(
             self.is_v6(),
