@@ -1,6 +1,6 @@
 # What a person types. Each target installs what it needs (Debian packages, cargo tools) and says plainly what is missing where it cannot.
 
-.PHONY: help build demo test lint bench doc header install install-dusi install-exs build-capi clean setup-demo setup-test
+.PHONY: help build demo test lint bench doc header install install-programs install-dusi install-exs build-capi clean setup-demo setup-test
 
 CARGO ?= cargo
 
@@ -9,12 +9,13 @@ help:
 	@echo "make test    install what the tests need and run all of them"
 	@echo "make lint    formatting, clippy, licences, source-tree checks"
 	@echo "make bench   counted instructions and times"
-	@echo "make install PREFIX=/usr/local   the C interfaces: libraries, headers, man pages, pkg-config files (DESTDIR is honoured)"
+	@echo "make install PREFIX=/usr/local   programs, their library, and the C interfaces with man pages and pkg-config files (DESTDIR is honoured)"
 	@echo "make header  the C interfaces' headers and man pages anew, after a change of their source"
-	@echo "make build   release binaries in target/release (sidecore, userver)"
+	@echo "make build   release binaries in target/release (sidecore, userver, and what sidecore run loads)"
 
 build:
 	$(CARGO) build --release --workspace --bins
+	$(CARGO) build --release -p sidecore-preload
 
 setup-demo:
 	@scripts/setup.sh iproute2:ip
@@ -42,7 +43,7 @@ header:
 	@scripts/setup.sh cbindgen:cbindgen
 	$(CARGO) xtask header
 
-# Where `make install` puts the C interfaces.
+# Where `make install` puts things.
 PREFIX ?= /usr/local
 LIBDIR ?= $(PREFIX)/lib
 CAPI := crates/capi
@@ -68,7 +69,13 @@ define install_library
 		>"$(DESTDIR)$(LIBDIR)/pkgconfig/$(3).pc"
 endef
 
-install: install-dusi install-exs
+install: install-programs install-dusi install-exs
+
+# `sidecore run` looks for its library in ../lib/sidecore.
+install-programs: $(if $(BUILD_FIRST),build)
+	install -d "$(DESTDIR)$(PREFIX)/bin" "$(DESTDIR)$(PREFIX)/lib/sidecore"
+	install -m 755 $(CAPI_BUILT)/sidecore $(CAPI_BUILT)/userver "$(DESTDIR)$(PREFIX)/bin"
+	install -m 644 $(CAPI_BUILT)/libsidecore_preload.so "$(DESTDIR)$(PREFIX)/lib/sidecore"
 
 install-dusi: $(BUILD_FIRST)
 	$(call install_library,libsidecore_dusi,$(CAPI),sidecore-dusi)
