@@ -1,8 +1,10 @@
 //! The engine reads its mail: UALs come and go, regions are registered, somebody asks for figures, it is time to stop.
 
 use sidecore_abi::event::Event;
-use sidecore_abi::{DtiHandle, EventKind, Status};
+use sidecore_abi::{DtiHandle, EventKind, RegionId, Status};
+use sidecore_shm::Shared;
 use sidecore_tcp::Instant;
+use std::collections::HashSet;
 use std::time::Duration;
 
 use crate::commands::{Context, socket};
@@ -92,27 +94,7 @@ impl Engine {
                 id,
                 memory,
                 answer,
-            } => {
-                let Some(ual) = self
-                    .ual_slots
-                    .get(&ual)
-                    .and_then(|slot| self.tables.ual(*slot))
-                else {
-                    return;
-                };
-                let inserted = ual.regions.insert(id, memory);
-                if let Some((evq, cookie)) = answer {
-                    let status = if inserted {
-                        Status::Ok
-                    } else {
-                        Status::NoResources
-                    };
-                    let mut event =
-                        Event::new(EventKind::Registered, DtiHandle::default(), cookie, status);
-                    event.body[0] = u64::from(id.0);
-                    ual.emit(evq, &event);
-                }
-            }
+            } => self.insert_region(ual, id, memory, answer),
             Message::WaitSocket { ual, cell, waker } => {
                 if let Some(ual) = self
                     .ual_slots
@@ -138,6 +120,30 @@ impl Engine {
             }
             Message::Capture(capture) => self.captures.add(capture),
             Message::Stop => self.begin_to_end(now),
+        }
+    }
+
+    fn insert_region(
+        &mut self,
+        ual: u64,
+        id: RegionId,
+        memory: Shared,
+        answer: Option<(u16, u64)>,
+    ) {
+        let slot = self.ual_slots.get(&ual);
+        let Some(ual) = slot.and_then(|slot| self.tables.ual(*slot)) else {
+            return;
+        };
+        let inserted = ual.regions.insert(id, memory);
+        if let Some((evq, cookie)) = answer {
+            let status = if inserted {
+                Status::Ok
+            } else {
+                Status::NoResources
+            };
+            let mut event = Event::new(EventKind::Registered, DtiHandle::default(), cookie, status);
+            event.body[0] = u64::from(id.0);
+            ual.emit(evq, &event);
         }
     }
 
@@ -222,6 +228,7 @@ impl Engine {
         let Some(custodian) = self.tables.custodian.filter(|_| !kept.is_empty()) else {
             return;
         };
+        let kept: HashSet<u64> = kept.iter().copied().collect();
         let slots = self.tables.ual(ual).map(|ual| ual.all_slots());
         for slot in slots.unwrap_or_default() {
             let number = self.tables.dtis.get(slot).map_or(0, |dti| dti.number);

@@ -13,7 +13,7 @@ const ANY: &[&str] = &["*"];
 
 /// Who may use whom, by folder in `crates/`. Development dependencies are free: a test of the client
 /// may start an engine, the client may not.
-const ARROWS: [(&str, &[&str]); 17] = [
+const ARROWS: [(&str, &[&str]); 18] = [
     ("wire", &[]),
     ("tcp", &["wire"]),
     ("stack", &["tcp", "wire"]),

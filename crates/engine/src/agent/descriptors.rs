@@ -320,7 +320,7 @@ mod tests {
         assert_eq!((pair.count(), pair.others), (4, 1));
         pair.holders.retain(|holder| *holder != 9);
         pair.others = 0;
-        assert_eq!(all.forget_ual(7, false), []);
+        assert!(all.forget_ual(7, false).is_empty());
         let pair = all.get_mut(first).unwrap();
         assert_eq!((pair.count(), pair.standing), (1, Standing::Lost));
         all.get_mut(first + 1).unwrap().standing = Standing::Fast(8);
