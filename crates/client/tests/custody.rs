@@ -365,6 +365,22 @@ fn what_was_over_already_is_read_from_the_descriptor() {
     assert_eq!(all, b"all there is");
 }
 
+/// Writes until it would have waited for some time; how much.
+fn fill(mut write: impl FnMut(&[u8]) -> std::io::Result<usize>) -> usize {
+    let (mut total, mut quiet) = (0, Instant::now());
+    while quiet.elapsed() < Duration::from_millis(300) {
+        match write(&pattern(total, 65536)) {
+            Ok(n) => {
+                total += n;
+                quiet = Instant::now();
+            }
+            Err(error) => assert_eq!(error.kind(), ErrorKind::WouldBlock),
+        }
+        assert!(total < 64 * MEGABYTE, "nothing stops it");
+    }
+    total
+}
+
 #[test]
 fn who_does_not_read_stops_whoever_writes() {
     let engine = ground();
@@ -374,24 +390,10 @@ fn who_does_not_read_stops_whoever_writes() {
     // Down: the peer writes until it would wait.
     let peer = pair.peer;
     peer.set_nonblocking(true).unwrap();
-    let fill = |mut write: Box<dyn FnMut(&[u8]) -> std::io::Result<usize> + '_>| {
-        let (mut total, mut quiet) = (0, Instant::now());
-        while quiet.elapsed() < Duration::from_millis(300) {
-            match write(&pattern(total, 65536)) {
-                Ok(n) => {
-                    total += n;
-                    quiet = Instant::now();
-                }
-                Err(error) => assert_eq!(error.kind(), ErrorKind::WouldBlock),
-            }
-            assert!(total < 64 * MEGABYTE, "nothing stops it");
-        }
-        total
-    };
-    let down = fill(Box::new(|bytes| (&peer).write(bytes)));
+    let down = fill(|bytes| (&peer).write(bytes));
     let fd = UnixStream::from(pair.fd);
     fd.set_nonblocking(true).unwrap();
-    let up = fill(Box::new(|bytes| (&fd).write(bytes)));
+    let up = fill(|bytes| (&fd).write(bytes));
     peer.set_nonblocking(false).unwrap();
     fd.set_nonblocking(false).unwrap();
     let reader = thread::spawn(move || {

@@ -4,6 +4,7 @@ use sidecore_abi::event::Event;
 use sidecore_abi::{DtiHandle, EventKind, RegionId, Status};
 use sidecore_shm::Shared;
 use sidecore_tcp::Instant;
+use std::collections::HashSet;
 use std::time::Duration;
 
 use crate::commands::{Context, socket};
@@ -222,6 +223,7 @@ impl Engine {
         let Some(custodian) = self.tables.custodian.filter(|_| !kept.is_empty()) else {
             return;
         };
+        let kept: HashSet<u64> = kept.iter().copied().collect();
         let slots = self.tables.ual(ual).map(|ual| ual.all_slots());
         for slot in slots.unwrap_or_default() {
             let number = self.tables.dtis.get(slot).map_or(0, |dti| dti.number);

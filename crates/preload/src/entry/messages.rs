@@ -6,7 +6,7 @@ use super::data::{outcome, transmit};
 use super::{is_to_repeat, on_descriptor, socket_of};
 use crate::guard::{answer, is_inside, within};
 use crate::process::existing;
-use crate::transfer::Outcome;
+use crate::transfer::{Outcome, Received};
 use crate::{real, sys};
 
 /// recvmsg(2).
@@ -44,28 +44,7 @@ pub unsafe extern "C" fn recvmsg(fd: c_int, message: *mut msghdr, flags: c_int) 
         Outcome::Done(n) => Ok(n as i64),
         Outcome::Engine(received) => {
             // SAFETY: the program's promise.
-            let message = unsafe { &mut *message };
-            message.msg_controllen = 0;
-            message.msg_flags = 0;
-            if received.whole > received.len {
-                message.msg_flags |= libc::MSG_TRUNC;
-            }
-            match received.from {
-                Some(from) => {
-                    let mut room: socklen_t = message.msg_namelen;
-                    // SAFETY: the program's promise.
-                    unsafe {
-                        sys::write_address(
-                            from,
-                            socket.is_v6(),
-                            message.msg_name.cast(),
-                            &mut room,
-                        );
-                    }
-                    message.msg_namelen = if message.msg_name.is_null() { 0 } else { room };
-                }
-                None => message.msg_namelen = 0,
-            }
+            unsafe { describe(&received, socket.is_v6(), &mut *message) };
             let whole = flags & libc::MSG_TRUNC != 0;
             Ok(if whole { received.whole } else { received.len } as i64)
         }
@@ -79,6 +58,30 @@ pub unsafe extern "C" fn recvmsg(fd: c_int, message: *mut msghdr, flags: c_int) 
         return unsafe { recvmsg(fd, message, flags) };
     }
     done as ssize_t
+}
+
+/// What a message's header says of what was received.
+///
+/// # Safety
+///
+/// The header's place for a name is null, or as large as it says.
+unsafe fn describe(received: &Received, v6: bool, message: &mut msghdr) {
+    message.msg_controllen = 0;
+    message.msg_flags = 0;
+    if received.whole > received.len {
+        message.msg_flags |= libc::MSG_TRUNC;
+    }
+    match received.from {
+        Some(from) => {
+            let mut room: socklen_t = message.msg_namelen;
+            // SAFETY: the caller's promise.
+            unsafe {
+                sys::write_address(from, v6, message.msg_name.cast(), &mut room);
+            }
+            message.msg_namelen = if message.msg_name.is_null() { 0 } else { room };
+        }
+        None => message.msg_namelen = 0,
+    }
 }
 
 /// A message of a stream, which has no address.
