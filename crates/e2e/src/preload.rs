@@ -28,6 +28,12 @@ pub fn exs() -> &'static Path {
     LIBRARY.get_or_init(|| built("sidecore-exs", "libexs.so"))
 }
 
+/// `libsidecore_dusi.so`, likewise.
+pub fn dusi() -> &'static Path {
+    static LIBRARY: OnceLock<PathBuf> = OnceLock::new();
+    LIBRARY.get_or_init(|| built("sidecore-capi", "libsidecore_dusi.so"))
+}
+
 fn built(package: &str, file: &str) -> PathBuf {
     let ours = std::env::current_exe().expect("this program");
     // target/debug/deps/TEST
