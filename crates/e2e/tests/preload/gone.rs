@@ -6,6 +6,7 @@ use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
+use serde_json::Value;
 use sidecore_e2e::Ground;
 use sidecore_e2e::ground::{ENGINE, available};
 use sidecore_e2e::preload::{Server, command, finish, have, within};
@@ -48,6 +49,16 @@ fn serves_again(ground: &Ground, port: u16) -> Result<()> {
     Ok(())
 }
 
+/// Waits until a server has so many connections.
+fn at_work(ground: &Ground, port: u16, least: usize) {
+    let local = engine(port).to_string();
+    ground.eventually("the clients are connected", |stat| {
+        let all = stat["connections"].as_array();
+        let theirs = |c: &&Value| c["local"] == local.as_str() && c["state"] == "Established";
+        all.is_some_and(|all| all.iter().filter(theirs).count() >= least)
+    });
+}
+
 /// Clients of the servers on the engine: each ends soon once its engine is gone.
 fn clients(ground: &Ground) -> Result<Vec<(&'static str, Server)>> {
     // In the namespace, so that what they do without an engine stays there.
@@ -61,10 +72,13 @@ fn clients(ground: &Ground) -> Result<Vec<(&'static str, Server)>> {
     let again = format!("http://{ENGINE}:8080/large?[1-100000]");
     let client = script("gone_client.py");
     let client = client.to_str().context("its path")?;
-    Ok(vec![
+    // The slowest to begin first.
+    let python = start("python3", &[client, &host, "6379"])?;
+    at_work(ground, 6379, 5);
+    let clients = vec![
         (
             "wrk",
-            start("wrk", &["-c", "20", "-t", "2", "-d", "4", &page])?,
+            start("wrk", &["-c", "20", "-t", "2", "-d", "3", &page])?,
         ),
         (
             "redis-benchmark",
@@ -77,8 +91,11 @@ fn clients(ground: &Ground) -> Result<Vec<(&'static str, Server)>> {
             "curl",
             start("curl", &["-s", "-o", "/dev/null", "--fail-early", &again])?,
         ),
-        ("python", start("python3", &[client, &host, "6379"])?),
-    ])
+        ("python", python),
+    ];
+    at_work(ground, 6379, 15);
+    at_work(ground, 8080, 21);
+    Ok(clients)
 }
 
 #[test]
@@ -108,7 +125,7 @@ fn an_engine_killed_under_load_is_told_and_servers_listen_at_the_next() -> Resul
     let python = Server::start(&ground, python, engine(8000))?;
     for _ in 0..2 {
         let mut clients = clients(&ground)?;
-        std::thread::sleep(Duration::from_millis(1500));
+        std::thread::sleep(Duration::from_millis(300));
         ground.kill_engine()?;
         for (name, client) in &mut clients {
             let well = ends(name, client)?;
