@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
-# Installs what a make target needs: each argument is PACKAGE:COMMAND. Debian packages by apt-get (as root), cargo-* tools and cbindgen by cargo.
+# Installs what a make target needs: each argument is PACKAGE:COMMAND, or PACKAGE:/PATH of what is no command. Debian packages by apt-get (as root), cargo-* tools and cbindgen by cargo.
 set -euo pipefail
 
 need_apt=()
 for want in "$@"; do
     package=${want%%:*} command=${want##*:}
+    case "$command" in /*) [ -e "$command" ] && continue ;; esac
     PATH="$PATH:/usr/sbin:/sbin" command -v "$command" >/dev/null 2>&1 && continue
     case "$package" in
     cargo-* | cbindgen) cargo install --locked --quiet "$package" ;;

@@ -61,7 +61,8 @@ pub enum Operation {
     ReturnChunks = 9,
     /// End a direction. Body 0: [`shutdown`] bits. Sending: FIN after all queued data. With NOTIFY: completes when the FIN was acknowledged.
     Shutdown = 10,
-    /// Close: queued data and FIN still go out; the handle is free for another use once [`crate::EventKind::Closed`] came.
+    /// Close: queued data and FIN still go out; the handle is free for another use once [`crate::EventKind::Closed`] came. Body 0: 0, or one
+    /// more than the bytes of the stream that the program has read: where more came, the peer is told by a reset (RFC 2525 section 2.17).
     Close = 11,
     /// Reset the connection and drop everything queued. Answers with [`crate::EventKind::Closed`].
     Abort = 12,

@@ -373,8 +373,16 @@ impl Lane {
         }
     }
 
-    fn leave(&mut self, operation: Operation, dti: Dti, cookie: u64) -> Result<(), PostError> {
-        self.post(Command::new(operation, dti.handle(), cookie))?;
+    fn leave(
+        &mut self,
+        operation: Operation,
+        dti: Dti,
+        read: u64,
+        cookie: u64,
+    ) -> Result<(), PostError> {
+        let mut command = Command::new(operation, dti.handle(), cookie);
+        command.body[0] = read;
+        self.post(command)?;
         self.ual.handles.left(dti, self.place());
         Ok(())
     }
@@ -383,12 +391,17 @@ impl Lane {
     /// again. Post it also after a Closed that came by itself (reset, time-out): until then the handle stays taken. Memory of
     /// sends stays the engine's until Closed.
     pub fn close(&mut self, dti: Dti, cookie: u64) -> Result<(), PostError> {
-        self.leave(Operation::Close, dti, cookie)
+        self.leave(Operation::Close, dti, 0, cookie)
+    }
+
+    /// The same; `read` is one more than the bytes of the stream that were read, or 0. Where more came, the peer gets a reset.
+    pub(crate) fn close_read(&mut self, dti: Dti, read: u64, cookie: u64) -> Result<(), PostError> {
+        self.leave(Operation::Close, dti, read, cookie)
     }
 
     /// Resets the connection and drops everything queued. Event: Closed. The handle as with [`Self::close`].
     pub fn abort(&mut self, dti: Dti, cookie: u64) -> Result<(), PostError> {
-        self.leave(Operation::Abort, dti, cookie)
+        self.leave(Operation::Abort, dti, 0, cookie)
     }
 
     /// Cancels the receives, accepts or the connect that were posted on `dti` with the cookie `which`. Each of them answers with status

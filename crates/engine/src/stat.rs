@@ -1,5 +1,7 @@
 //! What `sidecore stat` shows, as one JSON document. Made only when asked for.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
+
 use serde_json::{Value, json};
 use sidecore_nic::{AnyNic, Nic, NicCounters};
 use sidecore_tcp::Instant;
@@ -7,6 +9,7 @@ use sidecore_tcp::Instant;
 use crate::cycles::NAMES;
 use crate::dti::{Dti, Role};
 use crate::engine::Engine;
+use crate::mailbox::AgentGauges;
 
 /// Connections in one document at most. The engine does nothing else while it writes them: this many are some ten milliseconds.
 const CONNECTIONS_MAX: usize = 2_000;
@@ -49,6 +52,7 @@ impl Engine {
             "descriptors": self.tables.tx.used(),
             "capture_skipped": self.captures.skipped(),
             "nic": nic(&self.nic),
+            "agent": self.agent(),
             "uals": self.uals(),
             "in_custody": self.in_custody(),
             "connections_open": self.stack.connection_count(),
@@ -56,6 +60,21 @@ impl Engine {
             "sockets": self.sockets(),
         })
         .to_string()
+    }
+
+    /// What the agent holds, as of its last turn.
+    fn agent(&self) -> Value {
+        let AgentGauges {
+            sessions,
+            uals,
+            descriptors,
+        } = &*self.inbox.gauges;
+        let now = |gauge: &AtomicUsize| gauge.load(Ordering::Relaxed);
+        json!({
+            "sessions": now(sessions),
+            "uals": now(uals),
+            "descriptors": now(descriptors),
+        })
     }
 
     /// The lease; null without one. Its end is in seconds from now; null: never.
@@ -164,6 +183,7 @@ impl Engine {
                     "regions": ual.regions.len(),
                     "pool_bytes": ual.chunks.size(),
                     "pool_free": ual.chunks.free_bytes(),
+                    "mapped_bytes": ual.mapped_bytes(),
                     "active_lanes": ual.active_lanes.len(),
                     "stalled": ual.stalled.len(),
                     "overflowing": ual.overflowing,

@@ -14,7 +14,7 @@ mod item;
 
 use std::collections::{HashMap, VecDeque};
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::task::Waker;
 use std::time::{Duration, Instant};
@@ -55,7 +55,10 @@ struct Inner {
 
 /// A set.
 pub(crate) struct Epoll {
-    fd: RawFd,
+    /// The number by which the system is asked: one of those that stand for it.
+    fd: AtomicI32,
+    /// All of them.
+    numbers: Mutex<Vec<RawFd>>,
     inner: Mutex<Inner>,
     /// Something of the engine's is in it, or was.
     engine: AtomicBool,
@@ -70,7 +73,8 @@ impl Epoll {
     /// The set behind a descriptor that the system just made.
     pub(crate) fn new(fd: RawFd) -> Arc<Self> {
         Arc::new(Self {
-            fd,
+            fd: AtomicI32::new(fd),
+            numbers: Mutex::new(vec![fd]),
             inner: Mutex::new(Inner::default()),
             engine: AtomicBool::new(false),
             system: AtomicBool::new(false),
@@ -79,11 +83,34 @@ impl Epoll {
         })
     }
 
-    /// The same set in a forked child. The engine's entries are the parent's.
-    pub(crate) fn inherited(&self) -> Arc<Self> {
-        let set = Self::new(self.fd);
+    /// The same set in a forked child, with its numbers. The engine's entries are the parent's.
+    pub(crate) fn inherited(&self) -> (Arc<Self>, Vec<RawFd>) {
+        let set = Self::new(self.fd());
         set.system.store(true, Ordering::Relaxed);
-        set
+        let numbers = lock(&self.numbers).clone();
+        lock(&set.numbers).clone_from(&numbers);
+        (set, numbers)
+    }
+
+    fn fd(&self) -> RawFd {
+        self.fd.load(Ordering::Relaxed)
+    }
+
+    /// One more number stands for it.
+    pub(crate) fn add_number(&self, fd: RawFd) {
+        let mut numbers = lock(&self.numbers);
+        if !numbers.contains(&fd) {
+            numbers.push(fd);
+        }
+    }
+
+    /// One fewer.
+    pub(crate) fn remove_number(&self, fd: RawFd) {
+        let mut numbers = lock(&self.numbers);
+        numbers.retain(|other| *other != fd);
+        if let Some(first) = numbers.first() {
+            self.fd.store(*first, Ordering::Relaxed);
+        }
     }
 
     /// Whether the system's own wait will not do.
@@ -101,7 +128,7 @@ impl Epoll {
         data: u64,
     ) -> Result<(), Errno> {
         let system = || {
-            sys::epoll_ctl(self.fd, operation, fd, events, data)?;
+            sys::epoll_ctl(self.fd(), operation, fd, events, data)?;
             self.system
                 .fetch_or(operation == libc::EPOLL_CTL_ADD, Ordering::Relaxed);
             Ok(())
@@ -190,7 +217,13 @@ impl Epoll {
         };
         let bump = process().keep_high(bump);
         let events = libc::EPOLLIN as u32;
-        let _ = sys::epoll_ctl(self.fd, libc::EPOLL_CTL_ADD, bump.as_raw_fd(), events, BUMP);
+        let _ = sys::epoll_ctl(
+            self.fd(),
+            libc::EPOLL_CTL_ADD,
+            bump.as_raw_fd(),
+            events,
+            BUMP,
+        );
         inner.bump = Some(bump);
     }
 
@@ -207,7 +240,7 @@ impl Epoll {
             let bump = lock(&self.inner).bump.take();
             if let Some(bump) = bump {
                 let fd = bump.as_raw_fd();
-                let _ = sys::epoll_ctl(self.fd, libc::EPOLL_CTL_DEL, fd, 0, 0);
+                let _ = sys::epoll_ctl(self.fd(), libc::EPOLL_CTL_DEL, fd, 0, 0);
                 process().release(fd);
             }
         }
@@ -306,7 +339,7 @@ impl Epoll {
         if room.is_empty() || !self.system.load(Ordering::Relaxed) {
             return Ok(found);
         }
-        let more = sys::epoll_now(self.fd, room)?;
+        let more = sys::epoll_now(self.fd(), room)?;
         Ok(found + without_bump(room, more))
     }
 
@@ -323,6 +356,7 @@ impl Epoll {
         let sleeper = Sleeper::new(self, &kick);
         let mut system: Vec<pollfd> = Vec::with_capacity(3);
         loop {
+            process.tend();
             kick.prepare();
             if let Some(link) = process.opened() {
                 // Its end is told by the sockets.
@@ -344,7 +378,7 @@ impl Epoll {
             system.clear();
             if self.system.load(Ordering::Relaxed) {
                 system.push(pollfd {
-                    fd: self.fd,
+                    fd: self.fd(),
                     events: libc::POLLIN,
                     revents: 0,
                 });
@@ -435,7 +469,7 @@ impl Epoll {
         item.detach();
         let (events, data) = item.asked();
         let (fd, _) = item.key();
-        let _ = sys::epoll_ctl(self.fd, libc::EPOLL_CTL_ADD, fd, events, data);
+        let _ = sys::epoll_ctl(self.fd(), libc::EPOLL_CTL_ADD, fd, events, data);
         self.system.store(true, Ordering::Relaxed);
         // Sleepers look at what they sleep on.
         let inner = lock(&self.inner);
@@ -447,7 +481,7 @@ impl Epoll {
     /// … and it has come back.
     fn leave_system(&self, item: &Arc<Item>) {
         let (fd, _) = item.key();
-        let _ = sys::epoll_ctl(self.fd, libc::EPOLL_CTL_DEL, fd, 0, 0);
+        let _ = sys::epoll_ctl(self.fd(), libc::EPOLL_CTL_DEL, fd, 0, 0);
     }
 }
 

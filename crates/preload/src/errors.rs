@@ -29,6 +29,7 @@ pub(crate) fn errno(error: &io::Error) -> Errno {
         K::AddrNotAvailable => Errno::ADDRNOTAVAIL,
         K::PermissionDenied => Errno::ACCESS,
         K::HostUnreachable => Errno::HOSTUNREACH,
+        K::NetworkDown => Errno::NETDOWN,
         K::NetworkUnreachable => Errno::NETUNREACH,
         K::QuotaExceeded => Errno::NOBUFS,
         K::Unsupported => Errno::OPNOTSUPP,

@@ -60,7 +60,14 @@ fn write_down() -> Vec<Heirloom> {
                     .map(|fd| (fd, Thing::Socket(Arc::clone(&child))));
                 heirlooms.extend(each);
             }
-            Some(Thing::Epoll(set)) => heirlooms.push((fd, Thing::Epoll(set.inherited()))),
+            Some(Thing::Epoll(set)) => {
+                let (child, numbers) = set.inherited();
+                known.extend(&numbers);
+                let each = numbers
+                    .into_iter()
+                    .map(|fd| (fd, Thing::Epoll(Arc::clone(&child))));
+                heirlooms.extend(each);
+            }
             None => {}
         }
     }

@@ -116,9 +116,13 @@ pub(crate) fn poll(
     let process = process();
     let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
     let kick = Kick::of_thread(process)?;
+    let mut renewals = process.tend();
     let (mut watched, mut system) = sort(process, fds, &kick);
     loop {
-        if watched.iter().any(Watched::has_moved) {
+        let now = process.tend();
+        // Listeners are others now, or something moved.
+        let renewed = std::mem::replace(&mut renewals, now) != now;
+        if renewed || watched.iter().any(Watched::has_moved) {
             (watched, system) = sort(process, fds, &kick);
         }
         kick.prepare();
@@ -241,11 +245,12 @@ pub(crate) fn sleep(
     match process.opened() {
         Some(link) => {
             use std::os::fd::AsRawFd;
+            let retry = process.retry();
             link.sockets.rest(&kick.waker(), |queue, limit| {
-                rest(queue.map(|fd| fd.as_raw_fd()), limit);
+                rest(queue.map(|fd| fd.as_raw_fd()), limit.or(retry));
             });
         }
-        None => rest(None, None),
+        None => rest(None, process.retry()),
     }
     slept
 }

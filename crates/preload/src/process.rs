@@ -57,6 +57,12 @@ pub(crate) struct Process {
     visitor: AtomicU32,
     /// The agent knows that others may hold what is here.
     spread: AtomicBool,
+    /// Sockets listen at the engine, or did at one that is gone.
+    listens: AtomicBool,
+    /// Those have not been told of the present engine.
+    listeners_due: AtomicBool,
+    /// How often they were.
+    renewals: AtomicU64,
 }
 
 /// How many links there were before.
@@ -123,6 +129,9 @@ impl Process {
             spawns: AtomicU32::new(0),
             visitor: AtomicU32::new(0),
             spread: AtomicBool::new(false),
+            listens: AtomicBool::new(false),
+            listeners_due: AtomicBool::new(false),
+            renewals: AtomicU64::new(0),
         }
     }
 
@@ -179,11 +188,22 @@ impl Process {
 
     /// The engine, opened at first use; `None` when it cannot be reached.
     pub(crate) fn link(&self) -> Option<Arc<Link>> {
+        match self.try_link()? {
+            Ok(link) => Some(link),
+            Err(error) => {
+                self.no_engine(&error);
+                None
+            }
+        }
+    }
+
+    /// The same, with the error that has just come; `None`: it is not to be asked again yet.
+    fn try_link(&self) -> Option<Result<Arc<Link>, std::io::Error>> {
         let mut opening = lock(&self.opening);
         if let Some(link) = &opening.link
             && !link.sockets.is_over()
         {
-            return Some(Arc::clone(link));
+            return Some(Ok(Arc::clone(link)));
         }
         if opening.failed.is_some_and(|at| at.elapsed() < PAUSE) {
             return None;
@@ -199,15 +219,55 @@ impl Process {
                 // Another UAL: nothing of it is anywhere else.
                 self.spread.store(false, Ordering::Relaxed);
                 // The old one's sockets keep it as long as they live.
-                opening.link = Some(Arc::clone(&link));
+                let old = opening.link.replace(Arc::clone(&link));
                 opening.failed = None;
-                Some(link)
+                if old.is_some() {
+                    self.listeners_due.store(true, Ordering::Release);
+                }
+                Some(Ok(link))
             }
             Err(error) => {
                 opening.failed = Some(Instant::now());
-                drop(opening);
-                self.no_engine(&error);
-                None
+                Some(Err(error))
+            }
+        }
+    }
+
+    /// A socket listens at the engine from here on.
+    pub(crate) fn listens(&self) {
+        self.listens.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether listeners wait for an engine to come back: who sleeps looks for it after this time.
+    pub(crate) fn retry(&self) -> Option<Duration> {
+        let gone = || self.opened().is_some_and(|link| link.sockets.is_over());
+        let waits = self.listens.load(Ordering::Relaxed)
+            && (gone() || self.listeners_due.load(Ordering::Acquire));
+        waits.then_some(PAUSE)
+    }
+
+    /// Looks for an engine in place of one that is gone, once a second at most, and lets the listeners listen there. To be called with
+    /// nothing locked, by whoever waits. How often they did so far.
+    pub(crate) fn tend(&self) -> u64 {
+        if self.retry().is_some()
+            && matches!(self.try_link(), Some(Ok(_)))
+            && self.listeners_due.swap(false, Ordering::AcqRel)
+        {
+            self.listen_anew();
+            self.renewals.fetch_add(1, Ordering::AcqRel);
+        }
+        self.renewals.load(Ordering::Acquire)
+    }
+
+    fn listen_anew(&self) {
+        for fd in self.table.used(0, RawFd::MAX) {
+            if let Some(Thing::Socket(socket)) = self.get(fd)
+                && let Err(error) = socket.listen_anew(self)
+            {
+                log::info(format_args!(
+                    "a listener cannot listen at the engine that came back, so far: {error}"
+                ));
+                self.listeners_due.store(true, Ordering::Release);
             }
         }
     }

@@ -222,12 +222,24 @@ impl RawSocket {
         }
     }
 
-    /// Takes a connection: the socket and the peer's address. `WouldBlock`.
+    /// Whether its engine has gone, as far as anybody saw.
+    pub fn is_over(&self) -> bool {
+        self.0.group().is_dead()
+    }
+
+    /// Takes a connection: the socket and the peer's address. `WouldBlock`. That the engine has gone is told once, by `NetworkDown`.
     pub fn accept(&self) -> io::Result<(Self, Option<SocketAddr>)> {
         if lock(&self.0.socket().state).closed {
             return Err(io::ErrorKind::InvalidInput.into());
         }
         match self.0.poll_accept(&mut Context::from_waker(Waker::noop())) {
+            Poll::Ready(Err(_)) if self.is_over() => {
+                let told = &mut lock(&self.0.socket().state).told;
+                Err(match std::mem::replace(told, true) {
+                    true => io::ErrorKind::WouldBlock.into(),
+                    false => io::ErrorKind::NetworkDown.into(),
+                })
+            }
             Poll::Ready(accepted) => accepted.map(|(held, peer)| (Self(held), peer)),
             Poll::Pending => Err(io::ErrorKind::WouldBlock.into()),
         }

@@ -27,6 +27,10 @@ impl Socket {
             // Soon it is elsewhere, and those who watch are told.
             return Ready::default();
         }
+        if dead && state.told && self.kind == Kind::Listener {
+            // It was told, and nobody will come: whoever asks for ever must not find something for ever.
+            return Ready::default();
+        }
         let failed = matches!(state.phase, Phase::Failed(_));
         let broken = matches!(state.over, Some(status) if status != Status::Ok);
         let error = !state.told && (failed || broken || dead) || state.failed.is_some();

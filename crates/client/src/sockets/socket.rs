@@ -312,10 +312,14 @@ impl Socket {
     /// Its last holder is gone: Close is posted, and what is unread goes back. Safe to call twice. For `patient` see
     /// [`Group::post_surely`].
     pub(crate) fn close(&self, group: &Group, patient: bool) {
+        let mut close = Command::new(Operation::Close, self.dti.handle(), 0);
         let (over, orphans) = {
             let mut state = lock(&self.state);
             if std::mem::replace(&mut state.closed, true) {
                 return;
+            }
+            if self.kind == Kind::Stream && !state.read_shut {
+                close.body[0] = state.consumed + 1;
             }
             let mut lane = lock(&group.lane);
             for piece in state.received.drain(..) {
@@ -327,7 +331,6 @@ impl Socket {
         if over {
             group.forget(self);
         }
-        let close = Command::new(Operation::Close, self.dti.handle(), 0);
         group.post_surely(close, Some(self.dti), patient);
         for orphan in orphans {
             orphan.close(group, patient);

@@ -249,7 +249,6 @@ impl Descriptors {
     }
 
     /// How many are held somewhere.
-    #[cfg(test)]
     pub(crate) fn len(&self) -> usize {
         self.pairs.len()
     }

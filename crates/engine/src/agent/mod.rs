@@ -9,6 +9,7 @@ mod session;
 use std::collections::{HashMap, HashSet};
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
+use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
 
@@ -156,8 +157,22 @@ impl Agent {
         while self.turn() {}
     }
 
+    /// Tells how much there is of what.
+    fn show(&self) {
+        let gauges = &self.shared.mailbox.gauges;
+        gauges
+            .sessions
+            .store(self.sessions.len(), Ordering::Relaxed);
+        gauges
+            .uals
+            .store(self.shared.open as usize, Ordering::Relaxed);
+        let descriptors = self.shared.descriptors.len();
+        gauges.descriptors.store(descriptors, Ordering::Relaxed);
+    }
+
     /// Waits for something and handles it; false when it is time to end.
     fn turn(&mut self) -> bool {
+        self.show();
         let ready = self.wait();
         self.sleeper.drain();
         self.look_after_descriptors();

@@ -142,6 +142,11 @@ impl Ual {
         }
     }
 
+    /// Bytes of its memory that are mapped here: control memory, receive pool, regions.
+    pub(crate) fn mapped_bytes(&self) -> u64 {
+        self.geometry.size() as u64 + self.chunks.size() + self.regions.bytes()
+    }
+
     /// Slot of a handle's index, if something lives there.
     #[inline]
     pub(crate) fn slot_of(&self, index: u32) -> Option<u32> {

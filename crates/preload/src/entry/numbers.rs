@@ -24,8 +24,9 @@ fn forget(process: &Process, fd: RawFd) -> Option<Thing> {
         socket.before_last_close(fd);
     }
     let thing = process.table.take(fd)?;
-    if let Thing::Socket(socket) = &thing {
-        socket.remove_number(fd);
+    match &thing {
+        Thing::Socket(socket) => socket.remove_number(fd),
+        Thing::Epoll(set) => set.remove_number(fd),
     }
     Some(thing)
 }
@@ -37,8 +38,9 @@ fn copy(process: &Process, from: RawFd, to: RawFd) {
         return;
     };
     drop(forget(process, to));
-    if let Thing::Socket(socket) = &thing {
-        socket.add_number(to);
+    match &thing {
+        Thing::Socket(socket) => socket.add_number(to),
+        Thing::Epoll(set) => set.add_number(to),
     }
     process.table.put(to, thing);
 }
@@ -231,6 +233,12 @@ fn doubled(fd: c_int, made: c_int) -> c_int {
 /// As libc's.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fcntl(fd: c_int, command: c_int, argument: c_ulong) -> c_int {
+    if matches!(command, libc::F_DUPFD | libc::F_DUPFD_CLOEXEC) {
+        // Of epoll sets, too.
+        // SAFETY: as libc's.
+        let made = unsafe { real::fcntl(fd, command, argument) };
+        return doubled(fd, made);
+    }
     let Some(socket) = socket_of(fd) else {
         // SAFETY: as libc's.
         return unsafe { real::fcntl(fd, command, argument) };
@@ -255,11 +263,6 @@ pub unsafe extern "C" fn fcntl(fd: c_int, command: c_int, argument: c_ulong) -> 
                 (_, true) => flags | libc::O_NONBLOCK,
                 (_, false) => flags & !libc::O_NONBLOCK,
             }
-        }
-        libc::F_DUPFD | libc::F_DUPFD_CLOEXEC => {
-            // SAFETY: as libc's.
-            let made = unsafe { real::fcntl(fd, command, argument) };
-            doubled(fd, made)
         }
         // SAFETY: as libc's.
         _ => unsafe { real::fcntl(fd, command, argument) },

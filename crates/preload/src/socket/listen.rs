@@ -8,7 +8,7 @@ use sidecore_client::{Opt, RawSocket};
 
 use super::{Kind, Listening, Role, Route, Socket, install, kernel_name};
 use crate::errors::{errno, told};
-use crate::process::process;
+use crate::process::{Process, process};
 use crate::table::lock;
 use crate::{log, poll, sys};
 
@@ -38,6 +38,7 @@ impl Socket {
             Ok(raw) => {
                 log::debug(format_args!("listens again at {}", listening.local));
                 state.raw = Some(raw.clone());
+                process().listens();
                 let both = state.role == Role::Both;
                 drop(state);
                 self.attach_items();
@@ -68,6 +69,44 @@ impl Socket {
         }
     }
 
+    /// Listens at the engine that came in the place of one that is gone, if it listened there.
+    pub(crate) fn listen_anew(&self, process: &Process) -> Result<(), Errno> {
+        let (listening, role) = {
+            let state = lock(&self.state);
+            let gone = state.raw.as_ref().is_some_and(RawSocket::is_over);
+            match state.listening {
+                Some(listening) if gone => (listening, state.role),
+                _ => return Ok(()),
+            }
+        };
+        let link = process.link().ok_or(Errno::NETDOWN)?;
+        let Listening {
+            local,
+            backlog,
+            key,
+        } = listening;
+        let options = lock(&self.state).settings.before(self.is_v6(), local);
+        let sockets = &link.sockets;
+        let raw = told(RawSocket::listen(sockets, local, &options, backlog, key))?;
+        let mut number = None;
+        {
+            let mut state = lock(&self.state);
+            if role == Role::Engine {
+                // What stands for it is the new engine's, too.
+                number = Some(process.stash.replace(process, &link, &state.numbers)?);
+            }
+            state.raw = Some(raw);
+        }
+        if let Some(number) = number {
+            self.begin_custody(number);
+        }
+        log::info(format_args!(
+            "{local}: listens at the engine that came back"
+        ));
+        self.attach_items();
+        Ok(())
+    }
+
     /// The engine's socket for an address to which this was bound.
     pub(super) fn open_bound(&self, local: SocketAddr, backlog: u32) -> Result<(), Errno> {
         let process = process();
@@ -85,6 +124,7 @@ impl Socket {
             }
         };
         let bound = told(raw.local_address())?;
+        process.listens();
         {
             let mut state = lock(&self.state);
             state.bound = Some(bound);
@@ -152,6 +192,7 @@ impl Socket {
             backlog,
             key,
         ))?;
+        process.listens();
         // Either may have nothing when the other has: the system's must never wait.
         sys::set_nonblocking(fd, true)?;
         let mut state = lock(&self.state);
@@ -182,8 +223,12 @@ impl Socket {
             return attempt();
         }
         let deadline = self.deadline(false);
-        if both {
-            return poll::block(fd, libc::POLLIN, deadline, attempt);
+        if both || raw.is_over() {
+            // Another may take its place meanwhile.
+            return poll::block(fd, libc::POLLIN, deadline, || {
+                let raw = self.raw().ok_or(Errno::INVAL)?;
+                self.accept_now(&raw, both.then_some(fd), flags)
+            });
         }
         let mut last = None;
         let done = raw.block(deadline, || match attempt() {
@@ -214,7 +259,10 @@ impl Socket {
         }
         match (accepted, kernel) {
             (Ok((child, peer)), _) => self.adopt(child, peer, flags),
-            (Err(error), Some(fd)) if error.kind() == std::io::ErrorKind::WouldBlock => {
+            // Without an engine the system's half goes on.
+            (Err(error), Some(fd))
+                if error.kind() == std::io::ErrorKind::WouldBlock || raw.is_over() =>
+            {
                 accept_of_system(fd, flags)
             }
             (Err(error), _) => Err(errno(&error)),
