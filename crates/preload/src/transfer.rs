@@ -114,7 +114,10 @@ impl Socket {
                     }
                 }
                 // What came before counts; the error is told next time.
-                Err(_) if len > 0 => break,
+                Err(error) if len > 0 => {
+                    raw.tell_again(&error);
+                    break;
+                }
                 Err(error) => return Err(errno(&error)),
             }
         }
@@ -192,7 +195,10 @@ impl Socket {
                     done += self.send_rest(&rest_of(data, done));
                     break;
                 }
-                Err(_) if done > 0 => break,
+                Err(error) if done > 0 => {
+                    raw.tell_again(&error);
+                    break;
+                }
                 Err(error) => return Err(errno(&error)),
             }
             // A send that may wait sends all of it.

@@ -335,6 +335,21 @@ impl RawSocket {
         }
     }
 
+    /// The error that a call had was not passed on, as that had moved bytes before: the next call has it.
+    pub fn tell_again(&self, error: &io::Error) {
+        let of_the_end = !matches!(
+            error.kind(),
+            io::ErrorKind::BrokenPipe
+                | io::ErrorKind::NotConnected
+                | io::ErrorKind::WouldBlock
+                | io::ErrorKind::TimedOut
+                | io::ErrorKind::Interrupted
+        );
+        if of_the_end {
+            lock(&self.0.socket().state).told = false;
+        }
+    }
+
     /// Sends one datagram, to `peer` or to where the socket is connected. `WouldBlock`.
     pub fn send_to(&self, data: &[u8], peer: Option<SocketAddr>) -> io::Result<usize> {
         let (group, socket) = (self.0.group(), self.0.socket());

@@ -89,7 +89,18 @@ fn clients(ground: &Ground) -> Result<Vec<(&'static str, Server)>> {
         ),
         (
             "curl",
-            start("curl", &["-s", "-o", "/dev/null", "--fail-early", &again])?,
+            start(
+                "curl",
+                &[
+                    "-s",
+                    "-o",
+                    "/dev/null",
+                    "--fail-early",
+                    "--connect-timeout",
+                    "3",
+                    &again,
+                ],
+            )?,
         ),
         ("python", python),
     ];
