@@ -58,6 +58,7 @@ _PROTOTYPES = {
     "Disarm_Evq": [c_uint64],
     "Dequeue_Event": [c_uint64, POINTER(Event)],
     "Event_Address": [POINTER(Event), c_void_p, POINTER(c_uint32)],
+    "Flush": [c_uint64],
     "Nop": [c_uint64, c_uint64],
     "Allocate_Memory": [c_uint64, c_size_t, c_uint32, POINTER(c_uint64), POINTER(c_void_p)],
     "Create_Dti": [c_uint64, c_uint32, c_uint64, c_uint64, c_uint32, POINTER(c_uint64)],

@@ -157,7 +157,7 @@ class Endpoint:
         """Copies received bytes to ``room``: how many; 0 at the end."""
         if self.closing:
             raise dusi.error(dusi.BAD_HANDLE)
-        done = 0
+        done, returned = 0, False
         while self._received and done < len(room):
             piece = self._received[0]
             n = min(len(room) - done, piece[2] - piece[3])
@@ -167,6 +167,10 @@ class Endpoint:
             if piece[3] == piece[2]:
                 self._received.popleft()
                 self._lib.Dusi_Return_Chunk(piece[0])
+                returned = True
+        if returned:
+            # The peer may wait for the room, and this thread need not post or arm anything next.
+            self._lib.Dusi_Flush(self.link.handle)
         if done or not len(room) or self.end or self.over == dusi.OK:
             return done
         if self.over is not None:
