@@ -134,7 +134,7 @@ fn an_engine_killed_under_load_is_told_and_servers_listen_at_the_next() -> Resul
         }
         // Servers wait, and do not spin.
         let pids = [web.pid(), store.pid(), python.pid()].into_iter();
-        let pids: Vec<u32> = pids.flat_map(|pid| family(pid)).collect();
+        let pids: Vec<u32> = pids.flat_map(family).collect();
         let before: Vec<f64> = pids.iter().map(|pid| used(*pid)).collect::<Result<_>>()?;
         std::thread::sleep(Duration::from_secs(1));
         for (pid, before) in pids.iter().zip(before) {
