@@ -2,6 +2,7 @@
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpStream};
+use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
@@ -438,6 +439,57 @@ fn a_child_waits_for_what_it_inherited() -> Result<()> {
         becomes_in_use(&ground, &stream, "fast")?;
         assert!(echo(&stream, &sent)? == sent);
     }
+    Ok(())
+}
+
+/// A program that has no library within, and makes its calls itself: an echo between standard input and output.
+const STATIC: &str = r#"
+#include <unistd.h>
+int main(void) {
+    char bytes[65536];
+    ssize_t n;
+    while ((n = read(0, bytes, sizeof bytes)) > 0)
+        for (ssize_t done = 0, m; done < n; done += m)
+            if ((m = write(1, bytes + done, n - done)) < 0) return 1;
+    return 0;
+}
+"#;
+
+/// The parent keeps the connection, and does nothing with it.
+const KEEPING: &str = r#"
+kept = []
+while True:
+    connection, _ = listener.accept()
+    kept.append(connection)
+    if os.fork() == 0:
+        os.dup2(connection.fileno(), 0)
+        os.dup2(connection.fileno(), 1)
+        os.execv(sys.argv[2], [sys.argv[2]])
+"#;
+
+#[test]
+fn a_static_program_gets_it_though_its_parent_keeps_it() -> Result<()> {
+    if !ready() || !have(&["cc"]) {
+        return Ok(());
+    }
+    let ground = Ground::new()?;
+    let folder = ground.socket().parent().context("a folder")?.to_owned();
+    let (source, program) = (folder.join("echo.c"), folder.join("echo"));
+    std::fs::write(&source, STATIC)?;
+    let mut cc = Command::new("cc");
+    cc.args(["-static", "-O1", "-o"]).arg(&program).arg(&source);
+    if !cc.output()?.status.success() {
+        eprintln!("skipped: no static libc");
+        return Ok(());
+    }
+    let mut python = command(&ground, "python3");
+    python.args(["-c", &format!("{LISTEN}{KEEPING}")]);
+    python.arg(ENGINE.to_string()).arg(&program);
+    let _server = Server::start(&ground, python, engine(8080))?;
+    let stream = connect(&ground)?;
+    echo_part(&stream, b"hello")?;
+    becomes(&ground, &stream, "shared");
+    echo_part(&stream, &body(100_000))?;
     Ok(())
 }
 

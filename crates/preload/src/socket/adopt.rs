@@ -88,6 +88,17 @@ impl Socket {
         }
     }
 
+    /// An image that may not have the library is about to have the descriptor: whoever has the connection is asked for it now.
+    pub(super) fn ask_for_another(&self) {
+        if let Some(fd) = self.first_number()
+            && let Some(number) = number_of(fd)
+        {
+            let path = &process().config().socket;
+            // If it cannot be asked for, the image finds out.
+            let _ = sidecore_client::custody::ask_without_ual(path, sys::borrow(fd), number);
+        }
+    }
+
     /// There are as many UALs as may be, perhaps: bytes can flow all the same.
     fn ask_without_ual(&self, fd: RawFd, number: u64) {
         let path = &process().config().socket;

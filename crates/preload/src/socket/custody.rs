@@ -280,6 +280,7 @@ impl Socket {
                 self.elsewhere.store(true, Ordering::Relaxed);
                 lock(&self.state).role = Role::Inherited;
             }
+            Role::Inherited if inheritable => self.ask_for_another(),
             _ => {}
         }
     }
