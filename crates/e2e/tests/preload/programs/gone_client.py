@@ -50,5 +50,6 @@ for thread in threads:
     thread.start()
 for thread in threads:
     thread.join(40)
-want = {errno.ECONNRESET}
+# Where a call had sent a part, its successor finds the pipe broken.
+want = {errno.ECONNRESET, errno.EPIPE}
 assert len(told) == len(ways) and all(answer in want for _, answer in told), told
