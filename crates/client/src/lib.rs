@@ -72,5 +72,5 @@ pub use lane::Lane;
 pub use pool::{ReceivePool, ReceivedBytes};
 pub use region::Region;
 pub use sockets::raw::{RawSocket, Ready, Shut};
-pub use sockets::{DatagramReport, Reactor, Sockets, SocketsConfig};
+pub use sockets::{Datagram, DatagramReport, Reactor, Sockets, SocketsConfig};
 pub use ual::Ual;
