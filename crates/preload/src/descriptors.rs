@@ -6,10 +6,10 @@ use std::sync::Mutex;
 
 use rustix::io::Errno;
 
-use crate::errors;
 use crate::process::{Link, Process};
 use crate::sys;
 use crate::table::lock;
+use crate::{cancel, errors};
 
 /// Asked for at a time.
 const BATCH: usize = 4;
@@ -23,7 +23,7 @@ impl Stash {
     fn take(&self, process: &Process, link: &Link) -> Result<OwnedFd, Errno> {
         let mut stash = lock(&self.0);
         if stash.is_empty() {
-            let (_, fds) = errors::told(link.ual.descriptors(BATCH))?;
+            let (_, fds) = errors::told(cancel::held_off(|| link.ual.descriptors(BATCH)))?;
             stash.extend(fds.into_iter().map(|fd| process.keep_high(fd)));
         }
         stash.pop().ok_or(Errno::NFILE)

@@ -6,6 +6,7 @@
 mod data;
 mod direct;
 mod epolls;
+mod files;
 mod life;
 mod messages;
 mod names;
