@@ -12,6 +12,13 @@
 //! | Capture | — | ok | read end of a pipe with pcapng |
 //! | Addresses | — | ok | a memfd with text: one ADDRESS/PREFIX a line |
 //! | Descriptors | — | how many, and their numbers | so many stream sockets, whose other ends the agent keeps |
+//! | Release | perhaps a sealed memfd: bytes that were delivered and not read | ok | — |
+//! | Adopt | the descriptor | what it stands for, see [`adopted`] | perhaps a memfd: bytes that come before those of the engine |
+//! | Leave | — | ok | — |
+//! | Spread | — | ok | — |
+//! | Describe | — | ok | — |
+//! | Recalls | — | ok | a SEQPACKET socket: each message on it is the number (u64) of a connection to be given away |
+//! | Custody | — | ok | a SEQPACKET socket with [`crate::custody`] messages |
 
 use crate::control::Geometry;
 
@@ -37,7 +44,55 @@ pub enum RequestKind {
     /// how many (1 to 4). The agent keeps the other ends, so that it sees the last holder close. The answer has the number of the first
     /// in `args[0]`, and how many there are in `args[1]`.
     Descriptors = 7,
+    /// The connection of descriptor `args[0]`, which was this UAL's, was given to the custodian (by [`crate::Operation::Detach`]), or is over.
+    /// `args[1]`: [`release`] flags. `args[2]`: how many holders the descriptor got in other processes since this was last told, and in the
+    /// high half the [`crate::Status`] of a connection that is over. `more`: its addresses, local and peer's. A memfd, sealed against
+    /// shrinking and growing, has the bytes that were delivered and not read, `dtis` of them.
+    Release = 8,
+    /// The holder of descriptor `args[0]`, which comes with the request as a proof, wishes to have its connection for itself. `args[1]`: how
+    /// many holders the descriptor got, by this process and between it and the one that told last, that nobody told of. `args[2]`: 1: only
+    /// asks what it stands for, and that bytes flow. The answer is in `args[0]`: see [`adopted`].
+    Adopt = 9,
+    /// This process has no number for descriptor `args[0]` any more. `args[1]`: holders that it made and did not tell of. `args[2]`: 1: what it
+    /// executes next has one.
+    Leave = 10,
+    /// From here on other processes may hold descriptors of this UAL: when it dies, its connections go to them.
+    Spread = 11,
+    /// Descriptor `args[0]` stands for a listener: `more[0..3]` its address, `args[1]` its backlog, `args[2]` the key by which others may
+    /// share it, `dtis` flags ([`LISTENER_V6`], …) that are given on as they are.
+    Describe = 12,
+    /// A socket on which the agent asks for connections to be given away ([`RequestKind::Release`]). Once for a UAL.
+    Recalls = 13,
+    /// Become the custodian: the UAL that carries the bytes of connections which several processes hold. For the engine's own process
+    /// only, once.
+    Custody = 14,
 }
+
+/// Flags of a [`RequestKind::Release`].
+pub mod release {
+    /// There is no connection any more: it is over, and the high half of `args[2]` says how.
+    pub const OVER: u64 = 1 << 0;
+    /// The process has no number for it any more.
+    pub const LEFT: u64 = 1 << 1;
+    /// It is never to be one process's own again: somebody uses the descriptor without the library.
+    pub const STAYS: u64 = 1 << 2;
+}
+
+/// What [`RequestKind::Adopt`] answers.
+pub mod adopted {
+    /// It is the asker's: `args[1]` is the UAL that gave it, for [`crate::Operation::Attach`], and `args[2]` the number of bytes in the memfd
+    /// that come with it. What is in the kernel's descriptor comes before these.
+    pub const YOURS: u64 = 1;
+    /// Its bytes go through the descriptor: read and write that. `more`: its addresses. Another time it may be had.
+    pub const SHARED: u64 = 2;
+    /// A listener: `more[0..3]` its address, `args[1]` its backlog, `args[2]` its key, `dtis` its flags.
+    pub const LISTENER: u64 = 3;
+}
+
+/// Flag of a described listener: the program knows it as one of IPv6.
+pub const LISTENER_V6: u32 = 1;
+/// Flag of a described listener: IPV6_V6ONLY.
+pub const LISTENER_V6_ONLY: u32 = 2;
 
 /// What OpenUal asks for in `args[0]`: what becomes of the connections when the application dies.
 pub mod death {
@@ -73,6 +128,13 @@ impl RequestKind {
             5 => Some(Self::Capture),
             6 => Some(Self::Addresses),
             7 => Some(Self::Descriptors),
+            8 => Some(Self::Release),
+            9 => Some(Self::Adopt),
+            10 => Some(Self::Leave),
+            11 => Some(Self::Spread),
+            12 => Some(Self::Describe),
+            13 => Some(Self::Recalls),
+            14 => Some(Self::Custody),
             _ => None,
         }
     }
@@ -94,6 +156,8 @@ pub struct Request {
     pub pool_bytes: u64,
     /// By kind.
     pub args: [u64; 3],
+    /// By kind: addresses.
+    pub more: [u64; 6],
 }
 
 /// An answer.
@@ -111,10 +175,12 @@ pub struct Reply {
     pub epoch: u64,
     /// By kind: RegisterRegion: args[0] is the region, args[1] its length.
     pub args: [u64; 3],
+    /// By kind: addresses.
+    pub more: [u64; 6],
 }
 
 /// Bytes of a request or reply.
-pub const MESSAGE_BYTES: usize = 96;
+pub const MESSAGE_BYTES: usize = 128;
 
 struct Writer {
     bytes: [u8; MESSAGE_BYTES],
@@ -210,6 +276,7 @@ impl Request {
             dtis: 0,
             pool_bytes: 0,
             args: [0; 3],
+            more: [0; 6],
         }
     }
 
@@ -226,6 +293,7 @@ impl Request {
         w.geometry(&self.geometry);
         w.u64(self.pool_bytes);
         self.args.iter().for_each(|a| w.u64(*a));
+        self.more.iter().for_each(|a| w.u64(*a));
         w.bytes
     }
 
@@ -251,6 +319,7 @@ impl Request {
             dtis,
             pool_bytes,
             args: [r.u64(), r.u64(), r.u64()],
+            more: [(); 6].map(|()| r.u64()),
         })
     }
 }
@@ -266,6 +335,7 @@ impl Reply {
             pool_bytes: 0,
             epoch: 0,
             args: [0; 3],
+            more: [0; 6],
         }
     }
 
@@ -283,6 +353,7 @@ impl Reply {
         w.u64(self.pool_bytes);
         w.u64(self.epoch);
         self.args.iter().for_each(|a| w.u64(*a));
+        self.more.iter().for_each(|a| w.u64(*a));
         w.bytes
     }
 
@@ -309,11 +380,12 @@ impl Reply {
             pool_bytes,
             epoch,
             args: [r.u64(), r.u64(), r.u64()],
+            more: [(); 6].map(|()| r.u64()),
         })
     }
 }
 
-const _: () = assert!(16 + 24 + 8 + 8 + 24 <= MESSAGE_BYTES);
+const _: () = assert!(16 + 24 + 8 + 8 + 24 + 48 <= MESSAGE_BYTES);
 
 #[cfg(test)]
 mod tests {
@@ -333,6 +405,15 @@ mod tests {
     }
 
     #[test]
+    fn every_request_has_its_number() {
+        for raw in 1..=14 {
+            assert_eq!(RequestKind::from_raw(raw).unwrap() as u32, raw);
+        }
+        assert_eq!(RequestKind::from_raw(0), None);
+        assert_eq!(RequestKind::from_raw(15), None);
+    }
+
+    #[test]
     fn messages_round_trip_and_strangers_are_refused() {
         let geometry = Geometry {
             engines: 1,
@@ -347,6 +428,7 @@ mod tests {
             dtis: 9,
             pool_bytes: 1 << 33,
             args: [1, 2, 3],
+            more: [4, 5, 6, 7, 8, 9],
             ..Request::new(RequestKind::OpenUal)
         };
         let bytes = request.to_bytes();
@@ -365,6 +447,7 @@ mod tests {
             geometry,
             epoch: 5,
             args: [7, 8, 9],
+            more: [1, 2, 3, 4, 5, 6],
             ..Reply::new(crate::Status::NoResources)
         };
         assert_eq!(Reply::from_bytes(&reply.to_bytes()), Ok(reply));

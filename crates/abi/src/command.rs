@@ -22,6 +22,9 @@ pub const INLINE_MAX: usize = 32;
 /// The largest send that the engine copies ([`flags::COPY`]), in bytes.
 pub const COPY_MAX: u32 = 256;
 
+/// Bytes sent and not acknowledged that a connection may have to be given away ([`Operation::Detach`]).
+pub const DETACH_MAX: u64 = 4 << 20;
+
 /// Chunk references in one [`Operation::ReturnChunks`].
 pub const RETURNS_MAX: usize = 9;
 
@@ -59,7 +62,8 @@ pub enum Operation {
     ReturnChunks = 9,
     /// End a direction. Body 0: [`shutdown`] bits. Sending: FIN after all queued data. With NOTIFY: completes when the FIN was acknowledged.
     Shutdown = 10,
-    /// Close: queued data and FIN still go out; the handle is free for another use once [`crate::EventKind::Closed`] came.
+    /// Close: queued data and FIN still go out; the handle is free for another use once [`crate::EventKind::Closed`] came. Body 0: 0, or one
+    /// more than the bytes of the stream that the program has read: where more came, the peer is told by a reset (RFC 2525 section 2.17).
     Close = 11,
     /// Reset the connection and drop everything queued. Answers with [`crate::EventKind::Closed`].
     Abort = 12,
@@ -73,6 +77,17 @@ pub enum Operation {
     Deregister = 16,
     /// Change what a datagram DTI, which must be bound, listens to. Body: a [`crate::Membership`]. Quiet unless NOTIFY.
     Membership = 17,
+    /// Give a connection away: it becomes another UAL's, with everything that is on its way in either direction. Body 0: the number of the
+    /// descriptor that stands for it (not 0). Body 1: 0, the custodian; or the UAL that gets it (the custodian only may say so). What was sent
+    /// and not acknowledged is copied, so that its memory is free: sends that asked for it complete (a Sent whose body 0 says how much the peer
+    /// has acknowledged). Answers with [`crate::EventKind::Detached`], which comes after all else, or is refused and nothing has changed:
+    /// [`crate::Status::WrongState`] (no connection, or over), [`crate::Status::NotSupported`] (there is no custodian),
+    /// [`crate::Status::NoResources`] (more than [`DETACH_MAX`] bytes unacknowledged, or no room at the other UAL).
+    Detach = 18,
+    /// Take a connection that was given to this UAL, under the given handle, which must be free. Body 0: as [`Operation::CreateStream`];
+    /// body 1: the number, body 2: the UAL that gave it. Answers with [`crate::EventKind::Attached`], or is refused with
+    /// [`crate::Status::BadHandle`] (nothing of the kind was given), and then there is no DTI.
+    Attach = 19,
 }
 
 impl Operation {
@@ -80,7 +95,7 @@ impl Operation {
     #[inline]
     pub const fn from_raw(raw: u8) -> Option<Self> {
         use Operation::*;
-        const ALL: [Operation; 18] = [
+        const ALL: [Operation; 20] = [
             Nop,
             CreateStream,
             CreateDatagram,
@@ -99,6 +114,8 @@ impl Operation {
             GetOption,
             Deregister,
             Membership,
+            Detach,
+            Attach,
         ];
         if (raw as usize) < ALL.len() {
             Some(ALL[raw as usize])
@@ -230,13 +247,16 @@ pub enum Opt {
     MtuDiscovery = 33,
     /// Datagrams, read only: bytes of the largest packet that is known to pass to the connected peer (IP_MTU).
     PathMtu = 34,
+    /// Number of the descriptor that stands for this connection ([`crate::agent::RequestKind::Descriptors`]); 0: none. Whoever holds it may
+    /// get the connection when its UAL dies.
+    Descriptor = 35,
 }
 
 impl Opt {
     /// From its number.
     pub const fn from_raw(raw: u64) -> Option<Self> {
         use Opt::*;
-        const ALL: [Opt; 34] = [
+        const ALL: [Opt; 35] = [
             NoDelay,
             Cork,
             Keepalive,
@@ -271,6 +291,7 @@ impl Opt {
             ReceiveErrors,
             MtuDiscovery,
             PathMtu,
+            Descriptor,
         ];
         if raw >= 1 && raw as usize <= ALL.len() {
             Some(ALL[raw as usize - 1])
@@ -457,20 +478,20 @@ mod tests {
         let back = Command::decode(&command.encode().with_mark(77)).unwrap();
         assert_eq!(back, command);
         assert_eq!(back.extent(), extent);
-        assert_eq!(Command::decode(&Entry::new(18, 0, 0, [0; 7])), None);
+        assert_eq!(Command::decode(&Entry::new(20, 0, 0, [0; 7])), None);
         assert_eq!(Command::decode(&Entry::new(255, 0, 0, [0; 7])), None);
     }
 
     #[test]
     fn every_operation_has_its_number() {
-        for raw in 0..=17 {
+        for raw in 0..=19 {
             assert_eq!(Operation::from_raw(raw).unwrap() as u8, raw);
         }
-        for raw in 1..=34 {
+        for raw in 1..=35 {
             assert_eq!(Opt::from_raw(raw).unwrap() as u64, raw);
         }
         assert_eq!(Opt::from_raw(0), None);
-        assert_eq!(Opt::from_raw(35), None);
+        assert_eq!(Opt::from_raw(36), None);
     }
 
     #[test]

@@ -54,6 +54,12 @@ pub enum EventKind {
     /// of the datagram's payload, as many as were quoted. Body 0 and 1 as [`EventKind::Received`]; body 2..5: where it was sent. The
     /// status is the report's, without [`flags::FAILED`].
     ErrorReport = 13,
+    /// The connection was given away ([`crate::Operation::Detach`]): nothing else comes for this handle, which is free. Cookie of the
+    /// command. Body 0: stream offset up to which bytes were delivered; body 1: up to which bytes were sent.
+    Detached = 14,
+    /// A connection was taken ([`crate::Operation::Attach`]). Cookie of the command. Body 0..3: peer's address; body 3: stream offset of the
+    /// next byte to be received. Body 4: 1 when sending was ended before, else 0.
+    Attached = 15,
 }
 
 impl EventKind {
@@ -61,7 +67,7 @@ impl EventKind {
     #[inline]
     pub const fn from_raw(raw: u8) -> Option<Self> {
         use EventKind::*;
-        const ALL: [EventKind; 14] = [
+        const ALL: [EventKind; 16] = [
             Completion,
             Received,
             ReceivedInto,
@@ -76,6 +82,8 @@ impl EventKind {
             Writable,
             Urgent,
             ErrorReport,
+            Detached,
+            Attached,
         ];
         if (raw as usize) < ALL.len() {
             Some(ALL[raw as usize])
@@ -344,9 +352,9 @@ mod tests {
             event.cookie = 0;
             assert_eq!(event.arrival().to, Destination::Unknown);
         }
-        for raw in 0..=13 {
+        for raw in 0..=15 {
             assert_eq!(EventKind::from_raw(raw).unwrap() as u8, raw);
         }
-        assert_eq!(Event::decode(&Entry::new(14, 0, 0, [0; 7])), None);
+        assert_eq!(Event::decode(&Entry::new(16, 0, 0, [0; 7])), None);
     }
 }

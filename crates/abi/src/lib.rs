@@ -5,6 +5,7 @@
 //!
 //! - [`entry`]: the 64-byte line that travels on every lane, and the mark that publishes it.
 //! - [`command`]: application to engine (DbQ entries).
+//! - [`custody`]: what the agent and the custodian of shared connections tell each other.
 //! - [`error_report`]: what became of a datagram, as it lies in front of the datagram's bytes.
 //! - [`event`]: engine to application (EvQ entries).
 //! - [`control`]: where the lanes, wait cells and doorbell words lie in a UAL's control memory.
@@ -21,6 +22,7 @@ pub mod address;
 pub mod agent;
 pub mod command;
 pub mod control;
+pub mod custody;
 pub mod direct;
 pub mod entry;
 pub mod error_report;
@@ -42,7 +44,7 @@ pub use sidecore_wire::info::TcpInfo;
 pub use status::Status;
 
 /// Version of everything in this crate. The agent refuses a UAL whose library was built for another one.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 
 /// Size of a cache line, the unit in which ownership of memory moves between cores.
 pub const LINE: usize = 64;

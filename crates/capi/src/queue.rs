@@ -113,6 +113,8 @@ impl Queue {
             }
             EventKind::Incoming => out.value = event.body[0],
             EventKind::Error => out.address = [event.body[2], event.body[3], event.body[4]],
+            // DUSI has no calls that make connections change hands.
+            EventKind::Detached | EventKind::Attached => {}
             EventKind::Registered | EventKind::Closed => {}
         }
         out

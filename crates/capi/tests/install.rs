@@ -1,4 +1,4 @@
-//! `make install`: what lies where, and that a program is built with it by pkg-config.
+//! `make install-dusi`, a part of `make install`: what lies where, and that a program is built with it by pkg-config.
 
 mod cc;
 
@@ -18,7 +18,11 @@ fn install(to: &Path) {
     let built = built.parent().unwrap();
     run(Command::new("make")
         .current_dir(cc::folder().join("../.."))
-        .args(["--no-print-directory", "install", "PREFIX=/opt/sidecore"])
+        .args([
+            "--no-print-directory",
+            "install-dusi",
+            "PREFIX=/opt/sidecore",
+        ])
         .arg(format!("DESTDIR={}", to.display()))
         .arg(format!("CAPI_BUILT={}", built.display()))
         .env_remove("MAKEFLAGS"));

@@ -143,6 +143,9 @@ fn serve(
         .chain(config.ipv6.addresses.iter().map(|a| a.to_string()))
         .collect();
     let engine = Engine::spawn(config)?;
+    if let Err(error) = engine.connect().and_then(sidecore_proxy::spawn) {
+        tracing::warn!(%error, "no custodian: connections cannot be shared by processes");
+    }
     let path = engine
         .socket_path()
         .map(|path| path.display().to_string())

@@ -70,13 +70,14 @@ fn page(value: &Value, all: bool, info: bool) -> String {
 }
 
 /// Columns of the table of connections: heading, and where the value is.
-const COLUMNS: [(&str, &str); 11] = [
+const COLUMNS: [(&str, &str); 12] = [
     ("State", "/state"),
     ("Recv-Q", "/receive_queue"),
     ("Send-Q", "/send_queue"),
     ("Local address", "/local"),
     ("Peer address", "/remote"),
     ("UAL", "/ual"),
+    ("Mode", "/mode"),
     ("RTT µs", "/info/srtt_us"),
     ("cwnd", "/info/cwnd"),
     ("MSS", "/info/effective_mss"),
@@ -220,7 +221,7 @@ mod tests {
             "nic": { "rx_frames": 3, "tx_dropped": 0, "device_drops": { "to_engine": 7 } },
             "uals": [ { "id": 1, "pid": 42, "gone": false, "dtis": 2 } ],
             "connections": [
-                { "state": "Established", "local": "10.0.0.2:80", "remote": "10.0.0.1:5", "ual": 1, "send_queue": 9,
+                { "state": "Established", "local": "10.0.0.2:80", "remote": "10.0.0.1:5", "ual": 1, "mode": "proxied", "send_queue": 9,
                   "receive_queue": 0, "info": { "srtt_us": 55, "retransmissions": 3 } },
             ],
             "sockets": [
@@ -229,8 +230,8 @@ mod tests {
         });
         let page = page(&document, false, false);
         for expected in [
-            "Listen       4       128     10.0.0.2:80    -             1",
-            "Established  0       9       10.0.0.2:80    10.0.0.1:5    1    55      -     -    3        -\n",
+            "Listen       4       128     10.0.0.2:80    -             1    -",
+            "Established  0       9       10.0.0.2:80    10.0.0.1:5    1    proxied  55      -     -    3        -\n",
             "30.0 % useful, 10.0 % polling, 60.0 % asleep",
             "receive       66.7 %",
             "device_drops.to_engine",

@@ -94,6 +94,8 @@ pub struct Granted {
     pub pool_bytes: u64,
     /// Which engine process this is: another one after a restart.
     pub epoch: u64,
+    /// The engine's number of the UAL.
+    pub ual: u64,
 }
 
 impl Granted {
@@ -103,6 +105,7 @@ impl Granted {
             dtis: reply.dtis,
             pool_bytes: reply.pool_bytes,
             epoch: reply.epoch,
+            ual: reply.args[0],
         }
     }
 }

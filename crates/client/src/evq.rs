@@ -117,7 +117,10 @@ impl EventQueue {
                 self.unknown += 1;
                 continue;
             };
-            if matches!(event.kind, EventKind::Closed | EventKind::Completion) {
+            if matches!(
+                event.kind,
+                EventKind::Closed | EventKind::Completion | EventKind::Detached
+            ) {
                 self.settle(event.kind, event.status, event.dti, event.body[4]);
             }
             return Some(event);
@@ -138,9 +141,12 @@ impl EventQueue {
     fn settle(&self, kind: EventKind, status: Status, dti: DtiHandle, operation: u64) {
         let over = match kind {
             EventKind::Closed => true,
+            EventKind::Detached => return self.ual.forget_handle(dti),
             _ if status == Status::Ok => false,
             _ => match Operation::from_raw(operation as u8) {
-                Some(Operation::CreateStream | Operation::CreateDatagram) => true,
+                Some(Operation::CreateStream | Operation::CreateDatagram | Operation::Attach) => {
+                    true
+                }
                 Some(Operation::Close | Operation::Abort) => status == Status::BadHandle,
                 _ => false,
             },

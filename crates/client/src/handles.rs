@@ -198,6 +198,12 @@ impl Handles {
         self.mark(dti.0, LEFT);
     }
 
+    /// It was given away, as the engine says: nothing is to be closed. `place`: one that the engine has passed.
+    pub(crate) fn gone(&self, handle: DtiHandle, place: Place) {
+        self.left(Dti(handle), place);
+        self.seen(handle);
+    }
+
     /// The Closed event was seen, or the DTI never came to be.
     pub(crate) fn seen(&self, handle: DtiHandle) {
         self.mark(handle, SEEN);

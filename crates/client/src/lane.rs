@@ -149,6 +149,41 @@ impl Lane {
         self.create(Operation::CreateDatagram, rx.into(), tx.into(), 0)
     }
 
+    /// Takes the connection that was given to this UAL by UAL `from`, under the number of its descriptor. Attached event: peer's address. A failed
+    /// Completion with operation Attach: nothing of the kind was given, and there is no DTI. Queues as with [`Self::create_stream`].
+    pub fn attach(
+        &mut self,
+        rx: impl Into<EvqId>,
+        tx: impl Into<EvqId>,
+        (from, number): (u64, u64),
+        cookie: u64,
+    ) -> Result<Dti, PostError> {
+        let ual = Arc::clone(&self.ual);
+        let dti = ual
+            .handles
+            .acquire(self.index as u16, |place| ual.has_read(place))
+            .ok_or(PostError::NoHandle)?;
+        let mut command = Command::new(Operation::Attach, dti.handle(), cookie);
+        command.evq = tx.into().0;
+        command.body[0] = u64::from(rx.into().0) | u64::from(command.evq) << 16;
+        [command.body[1], command.body[2]] = [number, from];
+        let posted = self.post(command);
+        if posted.is_err() {
+            ual.handles
+                .unacquire(dti, self.index as u16, self.place().posted);
+        }
+        posted.map(|()| dti)
+    }
+
+    /// Gives a connection away, under the number of its descriptor: to the custodian (`to` is 0), or, if this UAL is the custodian, to another.
+    /// Detached event: nothing else comes for this handle, which is free. A failed Completion with operation Detach: nothing has changed.
+    /// Memory of sends that complete before is free. Nothing may be posted for this DTI until either has come.
+    pub fn detach(&mut self, dti: Dti, number: u64, to: u64, cookie: u64) -> Result<(), PostError> {
+        let mut command = Command::new(Operation::Detach, dti.handle(), cookie);
+        [command.body[0], command.body[1]] = [number, to];
+        self.post(command)
+    }
+
     /// Binds to a local address; port 0 means any free one. Completion: the address, in body 0..3.
     pub fn bind(&mut self, dti: Dti, local: SocketAddr, cookie: u64) -> Result<(), PostError> {
         let command = Command::new(Operation::Bind, dti.handle(), cookie);
@@ -338,8 +373,16 @@ impl Lane {
         }
     }
 
-    fn leave(&mut self, operation: Operation, dti: Dti, cookie: u64) -> Result<(), PostError> {
-        self.post(Command::new(operation, dti.handle(), cookie))?;
+    fn leave(
+        &mut self,
+        operation: Operation,
+        dti: Dti,
+        read: u64,
+        cookie: u64,
+    ) -> Result<(), PostError> {
+        let mut command = Command::new(operation, dti.handle(), cookie);
+        command.body[0] = read;
+        self.post(command)?;
         self.ual.handles.left(dti, self.place());
         Ok(())
     }
@@ -348,12 +391,17 @@ impl Lane {
     /// again. Post it also after a Closed that came by itself (reset, time-out): until then the handle stays taken. Memory of
     /// sends stays the engine's until Closed.
     pub fn close(&mut self, dti: Dti, cookie: u64) -> Result<(), PostError> {
-        self.leave(Operation::Close, dti, cookie)
+        self.leave(Operation::Close, dti, 0, cookie)
+    }
+
+    /// The same; `read` is one more than the bytes of the stream that were read, or 0. Where more came, the peer gets a reset.
+    pub(crate) fn close_read(&mut self, dti: Dti, read: u64, cookie: u64) -> Result<(), PostError> {
+        self.leave(Operation::Close, dti, read, cookie)
     }
 
     /// Resets the connection and drops everything queued. Event: Closed. The handle as with [`Self::close`].
     pub fn abort(&mut self, dti: Dti, cookie: u64) -> Result<(), PostError> {
-        self.leave(Operation::Abort, dti, cookie)
+        self.leave(Operation::Abort, dti, 0, cookie)
     }
 
     /// Cancels the receives, accepts or the connect that were posted on `dti` with the cookie `which`. Each of them answers with status

@@ -13,9 +13,16 @@ use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
 use sidecore_sys::descriptors::place;
 use sidecore_sys::signals::without_signals;
+use sidecore_sys::unix::Stream;
 
 /// Stack of the watching thread: it calls poll and little else.
 const STACK: usize = 64 << 10;
+
+/// … if it hands on what comes on a bell.
+const STACK_WITH_BELL: usize = 512 << 10;
+
+/// A socket with numbers on it, and who is told of each.
+pub(crate) type Bell = (Stream, Box<dyn Fn(u64) + Send>);
 
 pub(crate) struct Liveness {
     gone: Arc<AtomicBool>,
@@ -69,37 +76,47 @@ impl Liveness {
         watcher.as_ref().map_or_else(Vec::new, |w| w.kept.clone())
     }
 
-    /// From now on `ended` is called, on a thread of its own, as soon as the socket ends.
+    /// Whether a thread watches.
+    pub(crate) fn is_watched(&self) -> bool {
+        self.watched.load(Ordering::Acquire)
+    }
+
+    /// From now on `ended` is called, on a thread of its own, as soon as the socket ends; and what comes on `bell` is handed on there.
+    /// `AlreadyExists`: a thread watches already.
     pub(crate) fn watch(
         &self,
         socket: impl AsFd,
+        bell: Option<Bell>,
         ended: impl FnOnce() + Send + 'static,
     ) -> io::Result<()> {
-        if self.watched.load(Ordering::Acquire) {
-            return Ok(());
-        }
         let mut watcher = self.watcher.lock().unwrap_or_else(PoisonError::into_inner);
         if watcher.is_some() {
-            return Ok(());
+            return Err(io::ErrorKind::AlreadyExists.into());
         }
         let socket = place(socket.as_fd().try_clone_to_owned()?);
         let (stop, stopped) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)
             .map(|(reader, writer)| (place(writer), place(reader)))?;
-        let kept = [socket.as_raw_fd(), stop.as_raw_fd(), stopped.as_raw_fd()];
+        let mut kept = vec![socket.as_raw_fd(), stop.as_raw_fd(), stopped.as_raw_fd()];
+        kept.extend(bell.iter().map(|(bell, _)| bell.as_fd().as_raw_fd()));
+        let stack = if bell.is_some() {
+            STACK_WITH_BELL
+        } else {
+            STACK
+        };
         let gone = Arc::clone(&self.gone);
         let watch = move || {
-            if hung_up(&socket, Some(&stopped), false) {
+            if hung_up_or_rung(&socket, &stopped, bell.as_ref()) {
                 gone.store(true, Ordering::Release);
                 ended();
             }
         };
         let thread = std::thread::Builder::new()
             .name("sidecore-watch".into())
-            .stack_size(STACK);
+            .stack_size(stack);
         // The program's signals are for the program's threads.
         let thread = without_signals(|| thread.spawn(watch))?;
         *watcher = Some(Watcher {
-            kept: kept.into(),
+            kept,
             stop: Some(stop),
             thread: Some(thread),
         });
@@ -118,6 +135,41 @@ impl Drop for Watcher {
                 // The thread has nothing that panics; if it did, it is over as well.
                 let _ = thread.join();
             }
+        }
+    }
+}
+
+/// Waits until the socket is hung up (true) or `stop` is closed (false), and hands on what comes on the bell.
+fn hung_up_or_rung(socket: &OwnedFd, stop: &OwnedFd, bell: Option<&Bell>) -> bool {
+    let Some((bell, rung)) = bell else {
+        return hung_up(socket, Some(stop), false);
+    };
+    let over = PollFlags::HUP | PollFlags::ERR | PollFlags::NVAL;
+    loop {
+        let mut fds = [
+            PollFd::new(socket, PollFlags::empty()),
+            PollFd::new(stop, PollFlags::empty()),
+            PollFd::new(bell, PollFlags::IN),
+        ];
+        match rustix::event::poll(&mut fds, None) {
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(_) => return false,
+        }
+        let [ended, stopped, came] = [0, 1, 2].map(|at: usize| fds[at].revents());
+        if ended.intersects(over) {
+            return true;
+        }
+        if stopped.intersects(over) {
+            return false;
+        }
+        if came.intersects(over) {
+            return hung_up(socket, Some(stop), false);
+        }
+        let mut number = [0; 8];
+        if came.contains(PollFlags::IN)
+            && let Ok((8, _)) = bell.recv_with_fds(&mut number)
+        {
+            rung(u64::from_le_bytes(number));
         }
     }
 }
@@ -172,11 +224,10 @@ mod tests {
         let (tell, told) = mpsc::channel();
         let again = tell.clone();
         liveness
-            .watch(&ours, move || tell.send(()).unwrap())
+            .watch(&ours, None, move || tell.send(()).unwrap())
             .unwrap();
-        liveness
-            .watch(&ours, move || again.send(()).unwrap())
-            .unwrap();
+        let error = liveness.watch(&ours, None, move || again.send(()).unwrap());
+        assert_eq!(error.unwrap_err().kind(), io::ErrorKind::AlreadyExists);
         theirs.send_with_fds(b"a message", &[]).unwrap();
         assert!(told.recv_timeout(Duration::from_millis(20)).is_err());
         assert!(!liveness.is_gone());
@@ -186,10 +237,30 @@ mod tests {
     }
 
     #[test]
+    fn what_comes_on_the_bell_is_handed_on_until_the_end() {
+        let (ours, theirs) = Stream::pair().unwrap();
+        let (bell, ringer) = Stream::pair().unwrap();
+        let liveness = Liveness::new();
+        let (tell, told) = mpsc::channel();
+        let rung: Box<dyn Fn(u64) + Send> = Box::new(move |number| tell.send(number).unwrap());
+        let (over, ended) = mpsc::channel();
+        let done = move || over.send(()).unwrap();
+        liveness.watch(&ours, Some((bell, rung)), done).unwrap();
+        ringer.send_with_fds(&7u64.to_le_bytes(), &[]).unwrap();
+        ringer.send_with_fds(b"nonsense, too long", &[]).unwrap();
+        ringer.send_with_fds(&8u64.to_le_bytes(), &[]).unwrap();
+        assert_eq!([told.recv().unwrap(), told.recv().unwrap()], [7, 8]);
+        drop(ringer);
+        drop(theirs);
+        ended.recv_timeout(Duration::from_secs(10)).unwrap();
+    }
+
+    #[test]
     fn a_watcher_ends_with_its_owner_and_lets_the_socket_go() {
         let (ours, theirs) = Stream::pair().unwrap();
         let liveness = Liveness::new();
-        liveness.watch(&ours, || panic!("nothing ended")).unwrap();
+        let ended = || panic!("nothing ended");
+        liveness.watch(&ours, None, ended).unwrap();
         drop(liveness);
         drop(ours);
         assert_eq!(theirs.recv_with_fds(&mut [0; 4]).unwrap().0, 0);

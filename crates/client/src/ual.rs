@@ -24,12 +24,15 @@ use crate::error::{Exhausted, OpenError};
 use crate::evq::{EventQueue, EvqId};
 use crate::handles::{Handles, Place};
 use crate::lane::Lane;
-use crate::liveness::Liveness;
+use crate::liveness::{Bell, Liveness};
 use crate::pool::ReceivePool;
 use crate::region::Region;
 
 /// Bytes of an answer with addresses that are read at most.
 const ADDRESSES_MAX: u64 = 64 << 10;
+
+/// Bytes of an engine's figures that are read at most.
+const FIGURES_MAX: u64 = 64 << 20;
 
 /// The connection of a process to an engine: lanes, event queues, regions, a receive pool, and a table of DTIs. The protection domain:
 /// another UAL sees nothing of it.
@@ -79,6 +82,22 @@ pub(crate) struct IdleQueue {
     pub(crate) socket: Option<Sleeper>,
 }
 
+/// Asks an agent for a text, on a connection of its own. What is longer than `limit` bytes is cut.
+fn ask_for_text(path: &Path, kind: RequestKind, limit: u64) -> io::Result<String> {
+    let agent = Agent::new(Stream::connect(path)?);
+    let (reply, mut fds) = agent.ask(&Request::new(kind), &[])?;
+    let fd = fds.pop().ok_or(io::ErrorKind::InvalidData)?;
+    let mut text = vec![0; reply.args[0].min(limit) as usize];
+    let mut have = 0;
+    while have < text.len() {
+        match rustix::io::pread(&fd, &mut text[have..], have as u64)? {
+            0 => break,
+            n => have += n,
+        }
+    }
+    Ok(String::from_utf8_lossy(&text[..have]).into_owned())
+}
+
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -93,17 +112,18 @@ impl Ual {
     /// The addresses of the engine whose agent listens at `path`, each with its network's prefix length, as they are now. Opens no UAL; blocks for
     /// the agent's answer.
     pub fn addresses(path: impl AsRef<Path>) -> io::Result<Vec<(IpAddr, u8)>> {
-        let agent = Agent::new(Stream::connect(path)?);
-        let (reply, mut fds) = agent.ask(&Request::new(RequestKind::Addresses), &[])?;
-        let fd = fds.pop().ok_or(io::ErrorKind::InvalidData)?;
-        let mut text = vec![0; reply.args[0].min(ADDRESSES_MAX) as usize];
-        let n = rustix::io::pread(&fd, &mut text, 0)?;
-        let text = String::from_utf8_lossy(&text[..n]);
+        let text = ask_for_text(path.as_ref(), RequestKind::Addresses, ADDRESSES_MAX)?;
         let line = |line: &str| {
             let (address, prefix) = line.split_once('/')?;
             Some((address.parse().ok()?, prefix.parse().ok()?))
         };
         Ok(text.lines().filter_map(line).collect())
+    }
+
+    /// The figures of the engine whose agent listens at `path`: the JSON text that `sidecore stat --json` shows. Opens no UAL; blocks for the
+    /// agent's answer.
+    pub fn figures(path: impl AsRef<Path>) -> io::Result<String> {
+        ask_for_text(path.as_ref(), RequestKind::Stat, FIGURES_MAX)
     }
 
     /// The same over a connected socket: of an engine in this process, or one that was passed on.
@@ -261,6 +281,10 @@ impl Ual {
         self.inner.watch()
     }
 
+    pub(crate) fn inner(&self) -> &Arc<Inner> {
+        &self.inner
+    }
+
     /// What was granted of what was wished.
     pub fn granted(&self) -> &Granted {
         &self.inner.granted
@@ -365,6 +389,16 @@ impl Inner {
         taken.map_or(0, |taken| taken.load(Ordering::Acquire))
     }
 
+    /// A DTI was given away: its handle is free.
+    pub(crate) fn forget_handle(&self, dti: sidecore_abi::DtiHandle) {
+        let posted = self.taken(0);
+        self.handles.gone(dti, Place { lane: 0, posted });
+    }
+
+    pub(crate) fn agent(&self) -> &Agent {
+        &self.agent
+    }
+
     /// Whether the engine has read what was posted at a place of some lane.
     pub(crate) fn has_read(&self, place: Place) -> bool {
         let taken = self.taken(u32::from(place.lane));
@@ -401,8 +435,20 @@ impl Inner {
 
     /// From now on sleepers are woken when the engine goes.
     pub(crate) fn watch(self: &Arc<Self>) -> io::Result<()> {
+        if self.liveness.is_watched() {
+            return Ok(());
+        }
+        match self.watch_with(None) {
+            // By another thread, meanwhile.
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+            done => done,
+        }
+    }
+
+    /// The same, and what comes on `bell` is handed on. `AlreadyExists`.
+    pub(crate) fn watch_with(self: &Arc<Self>, bell: Option<Bell>) -> io::Result<()> {
         let ual: Weak<Self> = Arc::downgrade(self);
-        self.liveness.watch(self.agent.socket(), move || {
+        self.liveness.watch(self.agent.socket(), bell, move || {
             // Upgraded for the moment only; should it be the last by then, it is dropped here, on the watching thread.
             if let Some(ual) = ual.upgrade() {
                 ual.wake_everybody();

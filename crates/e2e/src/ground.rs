@@ -1,17 +1,18 @@
 //! The ground a test stands on: namespace, TAP, engine, and if wanted a bad line between them. All of it is gone when the test
 //! ends, however it ends.
 
+use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::path::PathBuf;
-use std::process::Command;
+use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 use sidecore_client::{Ual, UalConfig};
 use sidecore_engine::{Device, Engine, EngineConfig, EngineHandle};
-use sidecore_nic::{LinkModel, Tap, TapConfig};
+use sidecore_nic::{AnyNic, LinkModel, Tap, TapConfig};
 use sidecore_sys::netns;
 
 use crate::line::Line;
@@ -29,10 +30,18 @@ const PATIENCE: usize = 15;
 
 static COUNT: AtomicU32 = AtomicU32::new(0);
 
+/// Where the engine runs.
+enum Place {
+    /// In a thread of this process.
+    Here(EngineHandle),
+    /// In a process of its own.
+    Apart(Child),
+}
+
 /// Namespace, TAP and engine of one test.
 pub struct Ground {
     name: String,
-    engine: Option<EngineHandle>,
+    engine: Option<Place>,
     line: Option<Line>,
     folder: tempfile::TempDir,
 }
@@ -45,6 +54,44 @@ pub fn available() -> bool {
         eprintln!("skipped: making network namespaces needs root");
     }
     may
+}
+
+fn tap_config(name: &str) -> TapConfig {
+    TapConfig {
+        name: name.to_owned(),
+        host_addresses: vec![(HOST.into(), 24)],
+        netns: Some(name.to_owned()),
+        queue_len: QUEUE,
+        ..TapConfig::default()
+    }
+}
+
+fn engine_config(socket: PathBuf, nic: AnyNic) -> Result<EngineConfig> {
+    Ok(EngineConfig {
+        socket: Some(socket),
+        device: Device::Nic(Box::new(nic)),
+        addresses: vec![format!("{ENGINE}/24").parse().map_err(anyhow::Error::msg)?],
+        ..EngineConfig::default()
+    })
+}
+
+/// What [`Ground::apart`] starts: an engine on a TAP of this name, in the namespace of the same name, until standard input ends.
+pub fn run_apart(name: &str, socket: PathBuf) -> Result<()> {
+    let tap = Tap::create(tap_config(name))?;
+    let engine = Engine::spawn(engine_config(socket, tap.into())?)?;
+    sidecore_proxy::spawn(engine.connect()?)?;
+    println!("ready");
+    std::io::stdout().flush()?;
+    let _ = std::io::stdin().read(&mut [0])?;
+    engine.stop();
+    Ok(())
+}
+
+/// One of this package's programs.
+pub fn program(name: &str) -> PathBuf {
+    let ours = std::env::current_exe().expect("this program");
+    // target/debug/deps/TEST
+    ours.ancestors().nth(2).expect("target folder").join(name)
 }
 
 impl Ground {
@@ -87,28 +134,12 @@ impl Ground {
         queue_len: u32,
         change: impl FnOnce(&mut EngineConfig),
     ) -> Result<Self> {
-        let name = format!(
-            "sce{}x{}",
-            std::process::id(),
-            COUNT.fetch_add(1, Ordering::Relaxed)
-        );
-        netns::create_named(&name).context("network namespace")?;
-        let folder = tempfile::tempdir()?;
-        // From here on the namespace is removed on every way out.
-        let mut ground = Self {
-            name,
-            engine: None,
-            line: None,
-            folder,
-        };
+        let mut ground = Self::bare()?;
         let tap = Tap::create(TapConfig {
-            name: ground.name.clone(),
-            host_addresses: vec![(HOST.into(), 24)],
-            netns: Some(ground.name.clone()),
             // On a line every frame is one frame.
             offload: link.is_none(),
             queue_len,
-            ..TapConfig::default()
+            ..tap_config(&ground.name)
         })?;
         let nic = match link {
             None => tap.into(),
@@ -118,15 +149,77 @@ impl Ground {
                 end.into()
             }
         };
-        let mut config = EngineConfig {
-            socket: Some(ground.socket()),
-            device: Device::Nic(Box::new(nic)),
-            addresses: vec![format!("{ENGINE}/24").parse().map_err(anyhow::Error::msg)?],
-            ..EngineConfig::default()
-        };
+        let mut config = engine_config(ground.socket(), nic)?;
         change(&mut config);
-        ground.engine = Some(Engine::spawn(config)?);
+        let engine = Engine::spawn(config)?;
+        sidecore_proxy::spawn(engine.connect()?)?;
+        ground.engine = Some(Place::Here(engine));
         Ok(ground)
+    }
+
+    /// The namespace, and nothing in it.
+    fn bare() -> Result<Self> {
+        let name = format!(
+            "sce{}x{}",
+            std::process::id(),
+            COUNT.fetch_add(1, Ordering::Relaxed)
+        );
+        netns::create_named(&name).context("network namespace")?;
+        let folder = tempfile::tempdir()?;
+        // From here on the namespace is removed on every way out.
+        Ok(Self {
+            name,
+            engine: None,
+            line: None,
+            folder,
+        })
+    }
+
+    /// An engine in a process of its own, as it comes: for tests that kill it, or that count what that process has.
+    pub fn apart() -> Result<Self> {
+        let mut ground = Self::bare()?;
+        ground.start_apart()?;
+        Ok(ground)
+    }
+
+    /// Starts the engine again, in a process of its own.
+    pub fn start_apart(&mut self) -> Result<()> {
+        ensure!(self.engine.is_none(), "the engine runs");
+        let mut child = Command::new(program("sidecore-e2e-app"))
+            .args(["engine", &self.name])
+            .arg(self.socket())
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()?;
+        let said = child.stdout.take().context("its output")?;
+        self.engine = Some(Place::Apart(child));
+        let mut line = String::new();
+        BufReader::new(said).read_line(&mut line)?;
+        ensure!(line == "ready\n", "the engine said {line:?}");
+        Ok(())
+    }
+
+    /// The engine's process: this one, or its own.
+    pub fn engine_pid(&self) -> u32 {
+        match &self.engine {
+            Some(Place::Apart(child)) => child.id(),
+            _ => std::process::id(),
+        }
+    }
+
+    /// SIGKILL to an engine of its own process.
+    pub fn kill_engine(&mut self) -> Result<()> {
+        match self.engine.take() {
+            Some(Place::Apart(mut child)) => {
+                child.kill()?;
+                child.wait()?;
+                Ok(())
+            }
+            other => {
+                self.engine = other;
+                anyhow::bail!("there is no engine in a process of its own")
+            }
+        }
     }
 
     /// The namespace's (and the TAP's) name.
@@ -146,13 +239,24 @@ impl Ground {
 
     /// The engine.
     pub fn engine(&self) -> &EngineHandle {
-        self.engine.as_ref().expect("the engine was stopped")
+        match &self.engine {
+            Some(Place::Here(engine)) => engine,
+            _ => panic!("no engine in this process"),
+        }
     }
 
     /// Stops the engine and waits for its end.
     pub fn stop_engine(&mut self) {
-        if let Some(engine) = self.engine.take() {
-            engine.stop();
+        match self.engine.take() {
+            Some(Place::Here(engine)) => engine.stop(),
+            Some(Place::Apart(mut child)) => {
+                // It ends when its input does.
+                drop(child.stdin.take());
+                if let Err(error) = child.wait() {
+                    eprintln!("the engine: {error}");
+                }
+            }
+            None => {}
         }
     }
 
@@ -215,7 +319,10 @@ impl Ground {
     /// What `sidecore stat --json` shows.
     pub fn stat(&self) -> Value {
         // On a machine that does much else an engine with many connections may take its time.
-        let text = (0..PATIENCE).find_map(|_| self.engine().stat_json());
+        let text = (0..PATIENCE).find_map(|_| match &self.engine {
+            Some(Place::Apart(_)) => Ual::figures(self.socket()).ok(),
+            _ => self.engine().stat_json(),
+        });
         let text = text.expect("the engine does not answer");
         serde_json::from_str(&text).expect("the engine's figures are not JSON")
     }

@@ -10,30 +10,45 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
+use serde_json::Value;
 
 use crate::Ground;
 
 /// How long a program may take to begin to listen, or to end.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// The library, built now if it is not as new as its source.
+/// The preload library, built now if it is not as new as its source.
 pub fn library() -> &'static Path {
     static LIBRARY: OnceLock<PathBuf> = OnceLock::new();
-    LIBRARY.get_or_init(|| {
-        let ours = std::env::current_exe().expect("this program");
-        // target/debug/deps/TEST
-        let folder = ours.ancestors().nth(2).expect("target folder").to_owned();
-        let mut build = Command::new(std::env::var_os("CARGO").unwrap_or("cargo".into()));
-        build.args(["build", "--quiet", "--package", "sidecore-preload"]);
-        if folder.ends_with("release") {
-            build.arg("--release");
-        }
-        let status = build.current_dir(env!("CARGO_MANIFEST_DIR")).status();
-        assert!(status.expect("cargo").success(), "building the library");
-        let library = folder.join("libsidecore_preload.so");
-        assert!(library.is_file(), "{} was not built", library.display());
-        library
-    })
+    LIBRARY.get_or_init(|| built("sidecore-preload", "libsidecore_preload.so"))
+}
+
+/// `libexs.so`, likewise.
+pub fn exs() -> &'static Path {
+    static LIBRARY: OnceLock<PathBuf> = OnceLock::new();
+    LIBRARY.get_or_init(|| built("sidecore-exs", "libexs.so"))
+}
+
+/// `libsidecore_dusi.so`, likewise.
+pub fn dusi() -> &'static Path {
+    static LIBRARY: OnceLock<PathBuf> = OnceLock::new();
+    LIBRARY.get_or_init(|| built("sidecore-capi", "libsidecore_dusi.so"))
+}
+
+fn built(package: &str, file: &str) -> PathBuf {
+    let ours = std::env::current_exe().expect("this program");
+    // target/debug/deps/TEST
+    let folder = ours.ancestors().nth(2).expect("target folder").to_owned();
+    let mut build = Command::new(std::env::var_os("CARGO").unwrap_or("cargo".into()));
+    build.args(["build", "--quiet", "--package", package]);
+    if folder.ends_with("release") {
+        build.arg("--release");
+    }
+    let status = build.current_dir(env!("CARGO_MANIFEST_DIR")).status();
+    assert!(status.expect("cargo").success(), "building {package}");
+    let library = folder.join(file);
+    assert!(library.is_file(), "{} was not built", library.display());
+    library
 }
 
 /// Whether this machine has all of these programs; says which it lacks.
@@ -48,6 +63,63 @@ pub fn have(programs: &[&str]) -> bool {
         eprintln!("skipped: {lacks:?} not installed (make setup-test installs them)");
     }
     lacks.is_empty()
+}
+
+/// Python with this module, if there is one; says so if not. A Python in the path may be another than Debian's, which has Debian's modules.
+pub fn python_with(module: &str) -> Option<String> {
+    let has = |python: &&str| {
+        let mut look = Command::new(python);
+        look.args(["-c", &format!("import {module}")]);
+        finish(look).is_ok()
+    };
+    let found = ["python3", "/usr/bin/python3"].iter().find(|p| has(p));
+    if found.is_none() {
+        eprintln!("skipped: Python's module {module} not installed (make setup-test installs it)");
+    }
+    found.map(|python| (*python).to_owned())
+}
+
+/// What the engine's TCP has done since.
+pub struct Meter<'a> {
+    ground: &'a Ground,
+    connections: u64,
+    bytes: u64,
+}
+
+impl<'a> Meter<'a> {
+    /// From here on.
+    pub fn new(ground: &'a Ground) -> Self {
+        let (connections, bytes) = Self::now(ground);
+        Self {
+            ground,
+            connections,
+            bytes,
+        }
+    }
+
+    fn now(ground: &Ground) -> (u64, u64) {
+        let stack = &ground.stat()["stack"];
+        let count = |name: &str| stack[name].as_u64().unwrap_or(0);
+        let bytes = count("tcp_bytes_in") + count("tcp_bytes_out");
+        (count("active_established"), bytes)
+    }
+
+    /// Connections that programs on the engine made.
+    pub fn connections(&self) -> u64 {
+        Self::now(self.ground).0 - self.connections
+    }
+
+    /// Bytes in and out.
+    pub fn bytes(&self) -> u64 {
+        Self::now(self.ground).1 - self.bytes
+    }
+}
+
+/// The same, but inside the namespace: what it does with the kernel's sockets stays there.
+pub fn within(ground: &Ground, program: &str) -> Command {
+    let mut command = command(ground, "ip");
+    command.args(["netns", "exec", ground.name(), program]);
+    command
 }
 
 /// A program with the library in it, as `sidecore run` sets it up. It runs where the test runs, and not in the namespace: it reaches the
@@ -177,6 +249,34 @@ impl Server {
     /// Its process.
     pub fn pid(&self) -> u32 {
         self.child.id()
+    }
+
+    /// Fails unless its bytes go through shared memory: it, or a process that it started, has a UAL with commands and events of its own.
+    pub fn assert_fast(&self, ground: &Ground) -> Result<()> {
+        let stat = ground.stat();
+        let uals = stat["uals"].as_array().context("uals")?;
+        let counts = |ual: &&Value| {
+            let counters = &ual["counters"];
+            let count = |name: &str| counters[name].as_u64().unwrap_or(0);
+            count("commands") > 4 && count("events") > 4
+        };
+        let ours = |ual: &&Value| {
+            let pid = ual["pid"].as_u64().and_then(|pid| i32::try_from(pid).ok());
+            let pid = pid.and_then(rustix::process::Pid::from_raw);
+            let group = pid.and_then(|pid| rustix::process::getpgid(Some(pid)).ok());
+            group.is_some_and(|group| group.as_raw_nonzero().get() as u32 == self.pid())
+        };
+        ensure!(
+            uals.iter().filter(ours).any(|ual| counts(&ual)),
+            "process {} has no UAL at work: {uals:#?}",
+            self.pid()
+        );
+        Ok(())
+    }
+
+    /// Whether it has ended by itself.
+    pub fn has_ended(&mut self) -> Result<bool> {
+        Ok(self.child.try_wait()?.is_some())
     }
 
     /// Waits for its end.

@@ -1,8 +1,10 @@
 //! The engine reads its mail: UALs come and go, regions are registered, somebody asks for figures, it is time to stop.
 
 use sidecore_abi::event::Event;
-use sidecore_abi::{DtiHandle, EventKind, Status};
+use sidecore_abi::{DtiHandle, EventKind, RegionId, Status};
+use sidecore_shm::Shared;
 use sidecore_tcp::Instant;
+use std::collections::HashSet;
 use std::time::Duration;
 
 use crate::commands::{Context, socket};
@@ -69,33 +71,30 @@ impl Engine {
     fn handle(&mut self, now: Instant, message: Message) {
         match message {
             Message::Open(new) => self.open(*new),
-            Message::Gone(id) => self.application_gone(now, id),
+            Message::Gone { ual, kept, done } => {
+                self.application_gone(now, ual, &kept);
+                if let Some(done) = done {
+                    // The agent may have lost its patience.
+                    let _ = done.send(());
+                }
+            }
+            Message::Custodian(id) => {
+                self.tables.custodian = self.ual_slots.get(&id).copied();
+            }
+            Message::Sweep(id) => self.sweep(id),
+            Message::Shared { number, shared } => {
+                if shared {
+                    self.tables.shared_numbers.insert(number);
+                } else {
+                    self.tables.shared_numbers.remove(&number);
+                }
+            }
             Message::Region {
                 ual,
                 id,
                 memory,
                 answer,
-            } => {
-                let Some(ual) = self
-                    .ual_slots
-                    .get(&ual)
-                    .and_then(|slot| self.tables.ual(*slot))
-                else {
-                    return;
-                };
-                let inserted = ual.regions.insert(id, memory);
-                if let Some((evq, cookie)) = answer {
-                    let status = if inserted {
-                        Status::Ok
-                    } else {
-                        Status::NoResources
-                    };
-                    let mut event =
-                        Event::new(EventKind::Registered, DtiHandle::default(), cookie, status);
-                    event.body[0] = u64::from(id.0);
-                    ual.emit(evq, &event);
-                }
-            }
+            } => self.add_region(ual, id, memory, answer),
             Message::WaitSocket { ual, cell, waker } => {
                 if let Some(ual) = self
                     .ual_slots
@@ -124,6 +123,25 @@ impl Engine {
         }
     }
 
+    /// A region of a UAL, if that is still there; with queue and cookie when an event answers.
+    fn add_region(&mut self, ual: u64, id: RegionId, memory: Shared, answer: Option<(u16, u64)>) {
+        let slot = self.ual_slots.get(&ual);
+        let Some(ual) = slot.and_then(|slot| self.tables.ual(*slot)) else {
+            return;
+        };
+        let inserted = ual.regions.insert(id, memory);
+        if let Some((evq, cookie)) = answer {
+            let status = if inserted {
+                Status::Ok
+            } else {
+                Status::NoResources
+            };
+            let mut event = Event::new(EventKind::Registered, DtiHandle::default(), cookie, status);
+            event.body[0] = u64::from(id.0);
+            ual.emit(evq, &event);
+        }
+    }
+
     fn open(&mut self, new: NewUal) {
         let id = new.id;
         let ual = Ual::new(new, &self.tables.policy);
@@ -140,7 +158,7 @@ impl Engine {
     }
 
     /// The other end of the agent's socket has closed: everything of that application ends.
-    pub(crate) fn application_gone(&mut self, now: Instant, id: u64) {
+    pub(crate) fn application_gone(&mut self, now: Instant, id: u64, kept: &[u64]) {
         let Some(slot) = self.ual_slots.remove(&id) else {
             return;
         };
@@ -159,6 +177,10 @@ impl Engine {
             // Commands that it posted before it died count: data that it sent is data that it sent.
             self.drain_before_death(now, slot);
         }
+        if self.tables.custodian == Some(slot) {
+            self.tables.custodian = None;
+        }
+        self.keep_for_others(slot, id, kept);
         self.end_dtis(now, slot, |dti| {
             // What it had closed itself ends as every closed connection does.
             let closed = dti.has(flag::CLOSE);
@@ -167,14 +189,74 @@ impl Engine {
         self.forget_gone();
     }
 
+    /// Closes what a UAL that is gone gave to the custodian, and nobody attached.
+    fn sweep(&mut self, from: u64) {
+        let Some(custodian) = self.tables.custodian else {
+            return;
+        };
+        let Some(ual) = self.tables.ual(custodian) else {
+            return;
+        };
+        let mut slots = Vec::new();
+        ual.arrived.retain(|(giver, _), (slot, _)| {
+            let stays = *giver != from;
+            if !stays {
+                slots.push(*slot);
+            }
+            stays
+        });
+        for slot in slots {
+            self.abort_unnamed(slot);
+        }
+    }
+
+    /// Resets a connection that no application knows.
+    fn abort_unnamed(&mut self, slot: u32) {
+        if let Some(conn) = self.tables.dtis.get(slot).and_then(Dti::conn) {
+            self.stack.abort(conn);
+        }
+        self.tables.remove_dti(slot);
+    }
+
+    /// What others hold goes to the custodian. What cannot ends as everything else of its UAL.
+    fn keep_for_others(&mut self, ual: u32, id: u64, kept: &[u64]) {
+        let Some(custodian) = self.tables.custodian.filter(|_| !kept.is_empty()) else {
+            return;
+        };
+        let kept: HashSet<u64> = kept.iter().copied().collect();
+        let slots = self.tables.ual(ual).map(|ual| ual.all_slots());
+        for slot in slots.unwrap_or_default() {
+            let number = self.tables.dtis.get(slot).map_or(0, |dti| dti.number);
+            if number != 0
+                && kept.contains(&number)
+                && let Err(status) = self.tables.move_dti(slot, custodian, (id, number))
+            {
+                tracing::debug!(
+                    number,
+                    ?status,
+                    "a dead application's connection cannot be kept"
+                );
+            }
+        }
+    }
+
     /// Closes all DTIs of a UAL, or resets those that `reset` says.
     pub(crate) fn end_dtis(&mut self, now: Instant, ual: u32, reset: impl Fn(&Dti) -> bool) {
         let slots = self
             .tables
             .ual(ual)
-            .map(|ual| ual.named_slots())
+            .map(|ual| ual.all_slots())
             .unwrap_or_default();
         for slot in slots {
+            if self
+                .tables
+                .dtis
+                .get(slot)
+                .is_some_and(|dti| !dti.is_named())
+            {
+                self.abort_unnamed(slot);
+                continue;
+            }
             let mut cx = Context {
                 tables: &mut self.tables,
                 stack: &mut self.stack,
@@ -210,7 +292,7 @@ impl Engine {
                 "it broke the rules of shared memory, or its memory vanished: closing it"
             );
             self.tables.counters.condemned += 1;
-            self.application_gone(now, id);
+            self.application_gone(now, id, &[]);
         }
         self.forget_gone();
     }

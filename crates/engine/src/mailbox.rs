@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 
 use sidecore_abi::RegionId;
@@ -16,8 +16,18 @@ use crate::ual::NewUal;
 pub(crate) enum Message {
     /// A UAL was opened.
     Open(Box<NewUal>),
-    /// A UAL's application is gone.
-    Gone(u64),
+    /// A UAL's application is gone. Connections with these numbers have other holders: they go to the custodian, and then it is told so.
+    Gone {
+        ual: u64,
+        kept: Vec<u64>,
+        done: Option<Sender<()>>,
+    },
+    /// This UAL carries what several processes hold.
+    Custodian(u64),
+    /// What this UAL, which is gone, gave to the custodian and is still not attached is for nobody.
+    Sweep(u64),
+    /// Whether the connection with this number has more than one holder.
+    Shared { number: u64, shared: bool },
     /// A region was registered; with queue and cookie when an event answers.
     Region {
         ual: u64,
@@ -37,12 +47,24 @@ pub(crate) enum Message {
     Stop,
 }
 
+/// What the agent holds, for `stat`: the agent writes, the engine reads.
+#[derive(Default)]
+pub(crate) struct AgentGauges {
+    /// Sockets that it serves, that of who asks included.
+    pub(crate) sessions: AtomicUsize,
+    /// UALs whose application is there.
+    pub(crate) uals: AtomicUsize,
+    /// Descriptors of sockets that somebody holds.
+    pub(crate) descriptors: AtomicUsize,
+}
+
 /// The agent's end. Clones are cheap.
 #[derive(Clone)]
 pub(crate) struct Mailbox {
     sender: Sender<Message>,
     flag: Arc<AtomicBool>,
     waker: Arc<Waker>,
+    pub(crate) gauges: Arc<AgentGauges>,
 }
 
 impl Mailbox {
@@ -64,6 +86,7 @@ pub(crate) struct Inbox {
     pub(crate) sleeper: Sleeper,
     /// Regions whose ids may be used again: UAL and region.
     pub(crate) regions_gone: Sender<(u64, RegionId)>,
+    pub(crate) gauges: Arc<AgentGauges>,
 }
 
 /// What the agent gets beside its mailbox.
@@ -79,7 +102,9 @@ pub(crate) fn pair() -> std::io::Result<(Mailbox, Inbox, RegionsGone)> {
         sender,
         flag: flag.clone(),
         waker: Arc::new(waker),
+        gauges: Arc::default(),
     };
+    let gauges = mailbox.gauges.clone();
     Ok((
         mailbox,
         Inbox {
@@ -88,6 +113,7 @@ pub(crate) fn pair() -> std::io::Result<(Mailbox, Inbox, RegionsGone)> {
             flag,
             sleeper,
             regions_gone: gone_sender,
+            gauges,
         },
         gone,
     ))

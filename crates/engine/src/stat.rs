@@ -1,5 +1,7 @@
 //! What `sidecore stat` shows, as one JSON document. Made only when asked for.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
+
 use serde_json::{Value, json};
 use sidecore_nic::{AnyNic, Nic, NicCounters};
 use sidecore_tcp::Instant;
@@ -7,6 +9,7 @@ use sidecore_tcp::Instant;
 use crate::cycles::NAMES;
 use crate::dti::{Dti, Role};
 use crate::engine::Engine;
+use crate::mailbox::AgentGauges;
 
 /// Connections in one document at most. The engine does nothing else while it writes them: this many are some ten milliseconds.
 const CONNECTIONS_MAX: usize = 2_000;
@@ -49,12 +52,29 @@ impl Engine {
             "descriptors": self.tables.tx.used(),
             "capture_skipped": self.captures.skipped(),
             "nic": nic(&self.nic),
+            "agent": self.agent(),
             "uals": self.uals(),
+            "in_custody": self.in_custody(),
             "connections_open": self.stack.connection_count(),
             "connections": connections,
             "sockets": self.sockets(),
         })
         .to_string()
+    }
+
+    /// What the agent holds, as of its last turn.
+    fn agent(&self) -> Value {
+        let AgentGauges {
+            sessions,
+            uals,
+            descriptors,
+        } = &*self.inbox.gauges;
+        let now = |gauge: &AtomicUsize| gauge.load(Ordering::Relaxed);
+        json!({
+            "sessions": now(sessions),
+            "uals": now(uals),
+            "descriptors": now(descriptors),
+        })
     }
 
     /// The lease; null without one. Its end is in seconds from now; null: never.
@@ -115,9 +135,21 @@ impl Engine {
             "receive_queue": dti.map_or(0, |dti| dti.rx.in_order.saturating_sub(dti.rx.returned)),
             "info": c.tcp,
             "mtu": c.mtu,
+            "mode": dti.map(|dti| self.mode(dti)),
             "last_sent_ms": self.milliseconds_since(c.tcp.last_sent),
             "last_received_ms": self.milliseconds_since(c.tcp.last_received),
         })
+    }
+
+    /// How the bytes of a connection reach its process: by shared memory alone, or through the custodian, for one or for several processes.
+    fn mode(&self, dti: &Dti) -> &'static str {
+        if self.tables.custodian != Some(dti.ual) {
+            "fast"
+        } else if self.tables.shared_numbers.contains(&dti.number) {
+            "shared"
+        } else {
+            "proxied"
+        }
     }
 
     fn milliseconds_since(&self, then: sidecore_tcp::Instant) -> u64 {
@@ -126,11 +158,21 @@ impl Engine {
         now.duration_since(then).as_millis() as u64
     }
 
+    /// Connections that several processes hold, or may.
+    fn in_custody(&self) -> u32 {
+        let ual = |slot: u32| self.tables.uals.get(slot as usize)?.as_ref();
+        let custodian = self.tables.custodian.and_then(ual);
+        custodian.map_or(0, |ual| ual.dtis)
+    }
+
     fn uals(&self) -> Vec<Value> {
         self.tables
             .uals
             .iter()
-            .flatten()
+            .enumerate()
+            // The custodian is the engine's own.
+            .filter(|(slot, _)| self.tables.custodian != Some(*slot as u32))
+            .filter_map(|(_, ual)| ual.as_ref())
             .map(|ual| {
                 json!({
                     "id": ual.id,
@@ -141,6 +183,7 @@ impl Engine {
                     "regions": ual.regions.len(),
                     "pool_bytes": ual.chunks.size(),
                     "pool_free": ual.chunks.free_bytes(),
+                    "mapped_bytes": ual.mapped_bytes(),
                     "active_lanes": ual.active_lanes.len(),
                     "stalled": ual.stalled.len(),
                     "overflowing": ual.overflowing,

@@ -94,6 +94,22 @@ impl Innocent {
     }
 }
 
+/// A release of a descriptor as a stranger could word it.
+fn release(
+    stranger: &Stranger,
+    number: u64,
+    flags: u64,
+    bytes: u32,
+    fds: &[BorrowedFd<'_>],
+) -> u16 {
+    let request = Request {
+        args: [number, flags, 0],
+        dtis: bytes,
+        ..Request::new(RequestKind::Release)
+    };
+    stranger.ask(&request.to_bytes(), fds)
+}
+
 fn memfd(len: u64) -> Memfd {
     Memfd::create("test", len, false).unwrap()
 }
@@ -240,4 +256,69 @@ fn a_hole_in_a_region_harms_its_owner_only() {
     innocent.is_served();
     owner.is_served();
     engine.stop();
+}
+
+#[test]
+fn what_is_said_of_connections_that_change_hands_is_checked() {
+    let engine = engine();
+    let (stranger, mut innocent) = (Stranger::new(&engine), Innocent::new(&engine));
+    let descriptors = Request {
+        args: [1, 0, 0],
+        ..Request::new(RequestKind::Descriptors)
+    };
+    assert_eq!(
+        stranger.ask(&descriptors.to_bytes(), &[]),
+        Status::Ok as u16
+    );
+    // There is nobody who could take anything.
+    let not_supported = Status::NotSupported as u16;
+    assert_eq!(release(&stranger, 1, 0, 0, &[]), not_supported);
+    // A custodian, of this process as it has to be. It reads nothing.
+    let keeper = Ual::open_on(engine.connect().unwrap(), &UalConfig::default()).unwrap();
+    let _custody = keeper.custody().unwrap();
+    assert!(keeper.custody().is_err(), "there is one");
+    let bad_extent = Status::BadExtent as u16;
+    let (plain, good) = (memfd(4096), sealed(4096));
+    assert_eq!(release(&stranger, 1, 0, 10, &[plain.as_fd()]), bad_extent);
+    assert_eq!(release(&stranger, 1, 0, 4097, &[good.as_fd()]), bad_extent);
+    assert_eq!(
+        release(&stranger, 1, 0, u32::MAX, &[good.as_fd()]),
+        bad_extent
+    );
+    assert_eq!(release(&stranger, 1, 0, 10, &[]), bad_extent);
+    assert_eq!(release(&stranger, 1, 0, 0, &[good.as_fd()]), bad_extent);
+    assert_eq!(release(&stranger, 1, 1 << 40, 0, &[]), bad_extent);
+    assert_eq!(release(&stranger, 2, 0, 0, &[]), Status::WrongState as u16);
+    assert_eq!(
+        release(&stranger, u64::MAX, 0, 0, &[]),
+        Status::WrongState as u16
+    );
+    // After all that it may still be done right, and once only.
+    assert_eq!(
+        release(&stranger, 1, 0, 10, &[good.as_fd()]),
+        Status::Ok as u16
+    );
+    assert_eq!(release(&stranger, 1, 0, 0, &[]), Status::WrongState as u16);
+    // Nobody who has not opened a UAL has any of this.
+    let nobody = Stranger(Stream::from(engine.connect().unwrap()));
+    for kind in [
+        RequestKind::Release,
+        RequestKind::Adopt,
+        RequestKind::Leave,
+        RequestKind::Describe,
+        RequestKind::Recalls,
+        RequestKind::Custody,
+    ] {
+        let answer = nobody.ask(&Request::new(kind).to_bytes(), &[]);
+        assert_eq!(answer, Status::WrongState as u16, "{kind:?}");
+    }
+    let addressless = Request {
+        args: [1, 1, 1],
+        ..Request::new(RequestKind::Describe)
+    };
+    assert_eq!(
+        stranger.ask(&addressless.to_bytes(), &[]),
+        Status::WrongState as u16
+    );
+    innocent.is_served();
 }

@@ -14,7 +14,7 @@ mod item;
 
 use std::collections::{HashMap, VecDeque};
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::task::Waker;
 use std::time::{Duration, Instant};
@@ -56,7 +56,10 @@ struct Inner {
 
 /// A set.
 pub(crate) struct Epoll {
-    fd: RawFd,
+    /// The number by which the system is asked: one of those that stand for it.
+    fd: AtomicI32,
+    /// All of them.
+    numbers: Mutex<Vec<RawFd>>,
     inner: Mutex<Inner>,
     /// Something of the engine's is in it, or was.
     engine: AtomicBool,
@@ -71,7 +74,8 @@ impl Epoll {
     /// The set behind a descriptor that the system just made.
     pub(crate) fn new(fd: RawFd) -> Arc<Self> {
         Arc::new(Self {
-            fd,
+            fd: AtomicI32::new(fd),
+            numbers: Mutex::new(vec![fd]),
             inner: Mutex::new(Inner::default()),
             engine: AtomicBool::new(false),
             system: AtomicBool::new(false),
@@ -80,11 +84,34 @@ impl Epoll {
         })
     }
 
-    /// The same set in a forked child. The engine's entries are the parent's.
-    pub(crate) fn inherited(&self) -> Arc<Self> {
-        let set = Self::new(self.fd);
+    /// The same set in a forked child, with its numbers. The engine's entries are the parent's.
+    pub(crate) fn inherited(&self) -> (Arc<Self>, Vec<RawFd>) {
+        let set = Self::new(self.fd());
         set.system.store(true, Ordering::Relaxed);
-        set
+        let numbers = lock(&self.numbers).clone();
+        lock(&set.numbers).clone_from(&numbers);
+        (set, numbers)
+    }
+
+    fn fd(&self) -> RawFd {
+        self.fd.load(Ordering::Relaxed)
+    }
+
+    /// One more number stands for it.
+    pub(crate) fn add_number(&self, fd: RawFd) {
+        let mut numbers = lock(&self.numbers);
+        if !numbers.contains(&fd) {
+            numbers.push(fd);
+        }
+    }
+
+    /// One fewer.
+    pub(crate) fn remove_number(&self, fd: RawFd) {
+        let mut numbers = lock(&self.numbers);
+        numbers.retain(|other| *other != fd);
+        if let Some(first) = numbers.first() {
+            self.fd.store(*first, Ordering::Relaxed);
+        }
     }
 
     /// Whether the system's own wait will not do.
@@ -102,7 +129,7 @@ impl Epoll {
         data: u64,
     ) -> Result<(), Errno> {
         let system = || {
-            sys::epoll_ctl(self.fd, operation, fd, events, data)?;
+            sys::epoll_ctl(self.fd(), operation, fd, events, data)?;
             self.system
                 .fetch_or(operation == libc::EPOLL_CTL_ADD, Ordering::Relaxed);
             Ok(())
@@ -113,9 +140,10 @@ impl Epoll {
             Some(Thing::Epoll(set)) => Source::Set(set),
             Some(Thing::Socket(socket)) => Source::Socket(socket),
         };
-        let exclusive = events & libc::EPOLLEXCLUSIVE as u32 != 0;
-        if exclusive && !may_be_exclusive(operation, &source, events) {
-            return Err(Errno::INVAL);
+        check_exclusive(operation, &source, events)?;
+        if let Source::Socket(socket) = &source {
+            // What was inherited is asked for here.
+            drop(socket.route());
         }
         let key = (fd, source.identity());
         let known = lock(&self.inner).items.get(&key).cloned();
@@ -192,27 +220,33 @@ impl Epoll {
         };
         let bump = process().keep_high(bump);
         let events = libc::EPOLLIN as u32;
-        let _ = sys::epoll_ctl(self.fd, libc::EPOLL_CTL_ADD, bump.as_raw_fd(), events, BUMP);
+        let _ = sys::epoll_ctl(
+            self.fd(),
+            libc::EPOLL_CTL_ADD,
+            bump.as_raw_fd(),
+            events,
+            BUMP,
+        );
         inner.bump = Some(bump);
     }
 
     /// A thread is about to run the system's own wait. False, and nothing noted, if there is something of the engine's.
-    pub(crate) fn enter_system(&self) -> bool {
+    pub(crate) fn begin_system_wait(&self) -> bool {
         self.waiting.fetch_add(1, Ordering::SeqCst);
         if self.has_engine() {
-            self.leave_system();
+            self.end_system_wait();
             return false;
         }
         true
     }
 
     /// It has.
-    pub(crate) fn leave_system(&self) {
+    pub(crate) fn end_system_wait(&self) {
         if self.waiting.fetch_sub(1, Ordering::SeqCst) == 1 && self.has_engine() {
             let bump = lock(&self.inner).bump.take();
             if let Some(bump) = bump {
                 let fd = bump.as_raw_fd();
-                let _ = sys::epoll_ctl(self.fd, libc::EPOLL_CTL_DEL, fd, 0, 0);
+                let _ = sys::epoll_ctl(self.fd(), libc::EPOLL_CTL_DEL, fd, 0, 0);
                 process().release(fd);
             }
         }
@@ -317,14 +351,14 @@ impl Epoll {
         if room.is_empty() || !self.system.load(Ordering::Relaxed) {
             return Ok(found);
         }
-        let more = sys::epoll_now(self.fd, room)?;
+        let more = sys::epoll_now(self.fd(), room)?;
         Ok(found + without_bump(room, more))
     }
 
     /// The set itself as something to wait for, if it has anything of the system's.
     fn of_system(&self) -> Option<pollfd> {
         let set = pollfd {
-            fd: self.fd,
+            fd: self.fd(),
             events: libc::POLLIN,
             revents: 0,
         };
@@ -345,6 +379,7 @@ impl Epoll {
         let mut system: Vec<pollfd> = Vec::with_capacity(3);
         let cancelled = Sleep::on_kick(&kick);
         loop {
+            process.tend();
             kick.prepare();
             if cancelled.is_over() {
                 kick.cancel();
@@ -390,7 +425,10 @@ impl Epoll {
 }
 
 /// What Linux takes EPOLLEXCLUSIVE with: a new entry of something that is no set, and nothing that says how but edges.
-fn may_be_exclusive(operation: c_int, source: &Source, events: u32) -> bool {
+fn check_exclusive(operation: c_int, source: &Source, events: u32) -> Result<(), Errno> {
+    if events & libc::EPOLLEXCLUSIVE as u32 == 0 {
+        return Ok(());
+    }
     let with = libc::EPOLLIN
         | libc::EPOLLOUT
         | libc::EPOLLERR
@@ -398,9 +436,12 @@ fn may_be_exclusive(operation: c_int, source: &Source, events: u32) -> bool {
         | libc::EPOLLWAKEUP
         | libc::EPOLLET
         | libc::EPOLLEXCLUSIVE;
-    operation == libc::EPOLL_CTL_ADD
-        && matches!(source, Source::Socket(_))
-        && events & !(with as u32) == 0
+    match source {
+        Source::Socket(_) if operation == libc::EPOLL_CTL_ADD && events & !(with as u32) == 0 => {
+            Ok(())
+        }
+        _ => Err(Errno::INVAL),
+    }
 }
 
 /// Takes the [`BUMP`] out of the first `count` events; how many are left.
@@ -463,7 +504,53 @@ impl Drop for Epoll {
     }
 }
 
+impl Epoll {
+    /// An item's socket is with the custodian from now on: the system looks at the descriptor.
+    fn to_system(&self, item: &Arc<Item>) {
+        item.detach();
+        let (events, data) = item.asked();
+        let (fd, _) = item.key();
+        let _ = sys::epoll_ctl(self.fd(), libc::EPOLL_CTL_ADD, fd, events, data);
+        self.system.store(true, Ordering::Relaxed);
+        // Sleepers look at what they sleep on.
+        let inner = lock(&self.inner);
+        for kick in &inner.sleepers {
+            kick.wake_if_asleep();
+        }
+    }
+
+    /// … and it has come back.
+    fn leave_system(&self, item: &Arc<Item>) {
+        let (fd, _) = item.key();
+        let _ = sys::epoll_ctl(self.fd(), libc::EPOLL_CTL_DEL, fd, 0, 0);
+    }
+}
+
 impl Socket {
+    /// Its items, when its connection has gone to the custodian.
+    pub(crate) fn items_to_system(&self) {
+        for item in self.items() {
+            if let Some(set) = item.set() {
+                set.to_system(&item);
+            }
+        }
+    }
+
+    /// Its items, when this process lets go of a connection that is with the custodian.
+    pub(crate) fn items_leave_system(&self) {
+        for item in self.items() {
+            if let Some(set) = item.set() {
+                set.leave_system(&item);
+            }
+        }
+    }
+
+    /// Its items, when its connection has come here.
+    pub(crate) fn items_from_system(&self) {
+        self.items_leave_system();
+        self.attach_items();
+    }
+
     /// Its items, now that there is a socket of the engine's.
     pub(crate) fn attach_items(&self) {
         let Some(raw) = self.raw() else { return };

@@ -4,11 +4,17 @@ use std::io;
 
 use rustix::io::Errno;
 
+/// Tells, within the library, that a socket was handed over while a call was in it: the call is to be made again.
+pub(crate) const ELSEWHERE: Errno = Errno::from_raw_os_error(4000);
+
 /// The errno of an error.
 pub(crate) fn errno(error: &io::Error) -> Errno {
     use io::ErrorKind as K;
     if let Some(raw) = error.raw_os_error() {
         return Errno::from_raw_os_error(raw);
+    }
+    if sidecore_client::is_elsewhere(error) {
+        return ELSEWHERE;
     }
     match error.kind() {
         K::WouldBlock => Errno::AGAIN,
@@ -23,6 +29,7 @@ pub(crate) fn errno(error: &io::Error) -> Errno {
         K::AddrNotAvailable => Errno::ADDRNOTAVAIL,
         K::PermissionDenied => Errno::ACCESS,
         K::HostUnreachable => Errno::HOSTUNREACH,
+        K::NetworkDown => Errno::NETDOWN,
         K::NetworkUnreachable => Errno::NETUNREACH,
         K::QuotaExceeded => Errno::NOBUFS,
         K::Unsupported => Errno::OPNOTSUPP,

@@ -8,12 +8,10 @@ use std::collections::HashSet;
 use std::os::fd::RawFd;
 use std::sync::Arc;
 
-use rustix::net::SocketAddrUnix;
-use sidecore_client::abi::agent::parse_descriptor_name;
-
 use crate::guard::{self, Stay};
 use crate::process::{self, existing};
 use crate::socket::Socket;
+use crate::socket::custody::{has_number, number_of};
 use crate::sys;
 use crate::table::Thing;
 
@@ -32,7 +30,13 @@ pub(crate) fn install() {
 }
 
 extern "C" fn before() {
-    let heirlooms = guard::within(Vec::new(), write_down);
+    let heirlooms = guard::within(Vec::new(), || {
+        let heirlooms = write_down();
+        if let Some(process) = existing() {
+            process.forks();
+        }
+        heirlooms
+    });
     let _ = HEIRLOOMS.try_with(|place| place.replace(heirlooms));
 }
 
@@ -56,7 +60,14 @@ fn write_down() -> Vec<Heirloom> {
                     .map(|fd| (fd, Thing::Socket(Arc::clone(&child))));
                 heirlooms.extend(each);
             }
-            Some(Thing::Epoll(set)) => heirlooms.push((fd, Thing::Epoll(set.inherited()))),
+            Some(Thing::Epoll(set)) => {
+                let (child, numbers) = set.inherited();
+                known.extend(&numbers);
+                let each = numbers
+                    .into_iter()
+                    .map(|fd| (fd, Thing::Epoll(Arc::clone(&child))));
+                heirlooms.extend(each);
+            }
             None => {}
         }
     }
@@ -99,17 +110,22 @@ extern "C" fn at_start() {
         };
         let names = folder.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
         let numbers: Vec<RawFd> = names.collect();
-        for fd in numbers.into_iter().filter(|fd| is_engines(*fd)) {
-            let thing = Thing::Socket(Arc::new(Socket::of_another(fd)));
-            process::process().table.put(fd, thing);
-        }
+        numbers.into_iter().for_each(receive);
     });
 }
 
-/// Whether this is a descriptor that an agent made for a socket.
-fn is_engines(fd: RawFd) -> bool {
-    let peer = rustix::net::getpeername(sys::borrow(fd)).ok().flatten();
-    let peer = peer.and_then(|peer| SocketAddrUnix::try_from(peer).ok());
-    let name = peer.as_ref().and_then(SocketAddrUnix::abstract_name);
-    name.is_some_and(|name| parse_descriptor_name(name).is_some())
+/// A descriptor that came from elsewhere is known for what it is. Those of one connection are one socket.
+pub(crate) fn receive(fd: RawFd) {
+    let Some(number) = number_of(fd) else { return };
+    let process = process::process();
+    let mut things = process.table.used(0, RawFd::MAX).into_iter();
+    let known = things.find_map(|other| has_number(&process.get(other)?, number));
+    let socket = match known {
+        Some(socket) => {
+            socket.add_number(fd);
+            socket
+        }
+        None => Arc::new(Socket::of_another(fd)),
+    };
+    process.table.put(fd, Thing::Socket(socket));
 }

@@ -139,6 +139,17 @@ impl Settings {
         self.is_on(CORKED)
     }
 
+    /// Whether an IPv6 socket takes nothing of IPv4.
+    pub(crate) fn v6_only(&self) -> bool {
+        self.is_on(V6_ONLY)
+    }
+
+    /// The same of a listener that came from elsewhere.
+    pub(crate) fn set_v6_only(&mut self) {
+        let (level, name) = V6_ONLY;
+        self.remember(Kind::Stream, level, name, &1i32.to_ne_bytes());
+    }
+
     /// What an accepted connection has of its listener's.
     pub(crate) fn of_child(&self) -> Self {
         let mut child = self.clone();
@@ -351,7 +362,7 @@ impl Socket {
                 let value = told(raw.option(known.option))?;
                 int(i32::try_from(value / known.unit).unwrap_or(i32::MAX))
             }
-            Route::Kernel | Route::Nowhere => int(0),
+            Route::Kernel | Route::Descriptor | Route::Nowhere => int(0),
         }
     }
 
@@ -362,7 +373,7 @@ impl Socket {
             libc::SO_ERROR => self.take_error(),
             libc::SO_TYPE if stream => libc::SOCK_STREAM,
             libc::SO_TYPE => libc::SOCK_DGRAM,
-            libc::SO_DOMAIN if self.v6 => libc::AF_INET6,
+            libc::SO_DOMAIN if self.is_v6() => libc::AF_INET6,
             libc::SO_DOMAIN => libc::AF_INET,
             libc::SO_PROTOCOL if stream => libc::IPPROTO_TCP,
             libc::SO_PROTOCOL => libc::IPPROTO_UDP,
@@ -371,7 +382,7 @@ impl Socket {
                 Route::Engine(raw) | Route::Both(raw) => {
                     (raw.is_listening() && !self.is_held()).into()
                 }
-                Route::Kernel | Route::Nowhere => 0,
+                Route::Kernel | Route::Descriptor | Route::Nowhere => 0,
             },
             _ => return None,
         })

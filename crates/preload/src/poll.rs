@@ -13,7 +13,7 @@ use crate::epoll::Epoll;
 use crate::interrupt::Watch;
 use crate::kick::Kick;
 use crate::process::{Process, process};
-use crate::socket::Route;
+use crate::socket::{Route, Socket};
 use crate::sys::{self, Mask};
 use crate::table::Thing;
 
@@ -48,6 +48,8 @@ const ALWAYS: c_short = libc::POLLERR | libc::POLLHUP;
 enum Source {
     Socket(RawSocket),
     Set(Arc<Epoll>),
+    /// The descriptor is the system's to poll, until the connection is here.
+    Descriptor(Arc<Socket>),
     /// Inherited over a fork, and of no use here.
     Nowhere,
 }
@@ -64,16 +66,26 @@ impl Watched {
         let number = match &source {
             Source::Socket(raw) => raw.watch(kick.waker()),
             Source::Set(set) => set.watch(kick.waker()),
+            Source::Descriptor(socket) => socket.poll_descriptor(kick.waker()),
             Source::Nowhere => 0,
         };
         Self { at, source, number }
+    }
+
+    /// Whether it is to be looked for elsewhere.
+    fn has_moved(&self) -> bool {
+        match &self.source {
+            Source::Socket(raw) => raw.is_elsewhere(),
+            Source::Descriptor(socket) => !socket.is_proxied(),
+            Source::Set(_) | Source::Nowhere => false,
+        }
     }
 
     fn ready(&self) -> c_short {
         match &self.source {
             Source::Socket(raw) => bits(raw.ready()),
             Source::Set(set) if set.is_ready() => libc::POLLIN | libc::POLLRDNORM,
-            Source::Set(_) => 0,
+            Source::Set(_) | Source::Descriptor(_) => 0,
             Source::Nowhere => libc::POLLERR | libc::POLLHUP,
         }
     }
@@ -84,6 +96,7 @@ impl Drop for Watched {
         match &self.source {
             Source::Socket(raw) => raw.unwatch(self.number),
             Source::Set(set) => set.unwatch(self.number),
+            Source::Descriptor(socket) => socket.end_poll(self.number),
             Source::Nowhere => {}
         }
     }
@@ -108,9 +121,16 @@ pub(crate) fn poll(
     let process = process();
     let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
     let kick = Kick::of_thread(process)?;
-    let (watched, mut system) = sort(process, fds, &kick);
+    let mut renewals = process.tend();
+    let (mut watched, mut system) = sort(process, fds, &kick);
     let cancelled = Sleep::on_kick(&kick);
     loop {
+        let now = process.tend();
+        // Listeners are others now, or something moved.
+        let renewed = std::mem::replace(&mut renewals, now) != now;
+        if renewed || watched.iter().any(Watched::has_moved) {
+            (watched, system) = sort(process, fds, &kick);
+        }
         kick.prepare();
         if cancelled.is_over() {
             kick.cancel();
@@ -133,7 +153,10 @@ pub(crate) fn poll(
         kick.cancel();
         look(fds, &watched);
         let found = merge(fds, &system, &watched);
-        if found > 0 {
+        if found > 0 || watched.iter().any(Watched::has_moved) && left != Some(Duration::ZERO) {
+            if found == 0 {
+                continue;
+            }
             return Ok(found);
         }
         slept?;
@@ -165,6 +188,7 @@ fn sort(
                     Some(Source::Socket(raw))
                 }
                 Route::Both(raw) => Some(Source::Socket(raw)),
+                Route::Descriptor => Some(Source::Descriptor(socket)),
             },
             Some(Thing::Epoll(set)) => Some(Source::Set(set)),
             None => None,
@@ -231,11 +255,12 @@ pub(crate) fn sleep(
     match process.opened() {
         Some(link) => {
             use std::os::fd::AsRawFd;
+            let retry = process.retry();
             link.sockets.rest(&kick.waker(), |queue, limit| {
-                rest(queue.map(|fd| fd.as_raw_fd()), limit);
+                rest(queue.map(|fd| fd.as_raw_fd()), limit.or(retry));
             });
         }
-        None => rest(None, None),
+        None => rest(None, process.retry()),
     }
     slept
 }

@@ -3,15 +3,17 @@
 use std::os::fd::{AsRawFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
 use std::path::Path;
 use std::ptr::null_mut;
-use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
+use rustix::io::Errno;
 use sidecore_client::{Death, Sockets, SocketsConfig, Ual, UalConfig};
 
 use crate::config::{Addresses, Config, NoEngine, Take};
 use crate::descriptors::Stash;
 use crate::lent::Loans;
+use crate::socket::custody::recalled;
 use crate::table::{Table, Thing, lock};
 use crate::{cancel, log, sys};
 
@@ -27,6 +29,8 @@ pub(crate) struct Link {
     pub(crate) ual: Ual,
     /// Number of the descriptor on which the event queue is slept on.
     rest: RawFd,
+    /// Tells it from others of this process.
+    pub(crate) serial: u64,
 }
 
 #[derive(Default)]
@@ -46,7 +50,23 @@ pub(crate) struct Process {
     opening: Mutex<Opening>,
     kept: Box<[AtomicU64]>,
     pub(crate) loans: Loans,
+    /// Forks, and programs that were started otherwise.
+    forks: AtomicU32,
+    spawns: AtomicU32,
+    /// The last child of vfork that executed something.
+    visitor: AtomicU32,
+    /// The agent knows that others may hold what is here.
+    spread: AtomicBool,
+    /// Sockets listen at the engine, or did at one that is gone.
+    listens: AtomicBool,
+    /// Those have not been told of the present engine.
+    listeners_due: AtomicBool,
+    /// How often they were.
+    renewals: AtomicU64,
 }
+
+/// How many links there were before.
+static LINKS: AtomicU64 = AtomicU64::new(0);
 
 static PROCESS: AtomicPtr<Process> = AtomicPtr::new(null_mut());
 
@@ -105,6 +125,13 @@ impl Process {
             opening: Mutex::new(Opening::default()),
             kept: (0..KEPT / 64).map(|_| AtomicU64::new(0)).collect(),
             loans: Loans::default(),
+            forks: AtomicU32::new(0),
+            spawns: AtomicU32::new(0),
+            visitor: AtomicU32::new(0),
+            spread: AtomicBool::new(false),
+            listens: AtomicBool::new(false),
+            listeners_due: AtomicBool::new(false),
+            renewals: AtomicU64::new(0),
         }
     }
 
@@ -161,11 +188,22 @@ impl Process {
 
     /// The engine, opened at first use; `None` when it cannot be reached.
     pub(crate) fn link(&self) -> Option<Arc<Link>> {
+        match self.try_link()? {
+            Ok(link) => Some(link),
+            Err(error) => {
+                self.no_engine(&error);
+                None
+            }
+        }
+    }
+
+    /// The same, with the error that has just come; `None`: it is not to be asked again yet.
+    fn try_link(&self) -> Option<Result<Arc<Link>, std::io::Error>> {
         let mut opening = lock(&self.opening);
         if let Some(link) = &opening.link
             && !link.sockets.is_over()
         {
-            return Some(Arc::clone(link));
+            return Some(Ok(Arc::clone(link)));
         }
         if opening.failed.is_some_and(|at| at.elapsed() < PAUSE) {
             return None;
@@ -178,16 +216,58 @@ impl Process {
                 }
                 self.keep(link.rest);
                 let link = Arc::new(link);
+                // Another UAL: nothing of it is anywhere else.
+                self.spread.store(false, Ordering::Relaxed);
                 // The old one's sockets keep it as long as they live.
-                opening.link = Some(Arc::clone(&link));
+                let old = opening.link.replace(Arc::clone(&link));
                 opening.failed = None;
-                Some(link)
+                if old.is_some() {
+                    self.listeners_due.store(true, Ordering::Release);
+                }
+                Some(Ok(link))
             }
             Err(error) => {
                 opening.failed = Some(Instant::now());
-                drop(opening);
-                self.no_engine(&error);
-                None
+                Some(Err(error))
+            }
+        }
+    }
+
+    /// A socket listens at the engine from here on.
+    pub(crate) fn listens(&self) {
+        self.listens.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether listeners wait for an engine to come back: who sleeps looks for it after this time.
+    pub(crate) fn retry(&self) -> Option<Duration> {
+        let gone = || self.opened().is_some_and(|link| link.sockets.is_over());
+        let waits = self.listens.load(Ordering::Relaxed)
+            && (gone() || self.listeners_due.load(Ordering::Acquire));
+        waits.then_some(PAUSE)
+    }
+
+    /// Looks for an engine in place of one that is gone, once a second at most, and lets the listeners listen there. To be called with
+    /// nothing locked, by whoever waits. How often they did so far.
+    pub(crate) fn tend(&self) -> u64 {
+        if self.retry().is_some()
+            && matches!(self.try_link(), Some(Ok(_)))
+            && self.listeners_due.swap(false, Ordering::AcqRel)
+        {
+            self.listen_anew();
+            self.renewals.fetch_add(1, Ordering::AcqRel);
+        }
+        self.renewals.load(Ordering::Acquire)
+    }
+
+    fn listen_anew(&self) {
+        for fd in self.table.used(0, RawFd::MAX) {
+            if let Some(Thing::Socket(socket)) = self.get(fd)
+                && let Err(error) = socket.listen_anew(self)
+            {
+                log::info(format_args!(
+                    "a listener cannot listen at the engine that came back, so far: {error}"
+                ));
+                self.listeners_due.store(true, Ordering::Release);
             }
         }
     }
@@ -195,6 +275,42 @@ impl Process {
     /// The engine, if it was opened.
     pub(crate) fn opened(&self) -> Option<Arc<Link>> {
         lock(&self.opening).link.clone()
+    }
+
+    /// How often it forked, and started programs otherwise.
+    pub(crate) fn generations(&self) -> (u32, u32) {
+        let (forks, spawns) = (&self.forks, &self.spawns);
+        (
+            forks.load(Ordering::Relaxed),
+            spawns.load(Ordering::Relaxed),
+        )
+    }
+
+    /// It is about to fork.
+    pub(crate) fn forks(&self) {
+        self.forks.fetch_add(1, Ordering::Relaxed);
+        self.spreads();
+    }
+
+    /// vfork's child is about to execute a program, or tries the next place where that may be.
+    pub(crate) fn spawns_by(&self, child: u32) {
+        if self.visitor.swap(child, Ordering::Relaxed) != child {
+            self.spawns();
+        }
+    }
+
+    /// It is about to start a program, or to let vfork's child do so.
+    pub(crate) fn spawns(&self) {
+        self.spawns.fetch_add(1, Ordering::Relaxed);
+        self.spreads();
+    }
+
+    /// From now on others may hold what is here. The agent is told once.
+    pub(crate) fn spreads(&self) {
+        let Some(link) = self.opened() else { return };
+        if !self.spread.swap(true, Ordering::Relaxed) && link.ual.spread().is_err() {
+            self.spread.store(false, Ordering::Relaxed);
+        }
     }
 
     /// Numbers that are not to be had by the program.
@@ -241,6 +357,14 @@ impl Process {
         self.keep(fd.as_raw_fd());
         fd
     }
+
+    /// A second descriptor for the same, of the library's own; an error where there is no room for it.
+    pub(crate) fn double_high(&self, fd: RawFd) -> Result<OwnedFd, Errno> {
+        let doubled = sys::fcntl(fd, libc::F_DUPFD_CLOEXEC, high().into())?;
+        self.keep(doubled);
+        // SAFETY: just made, and nobody else's.
+        Ok(unsafe { OwnedFd::from_raw_fd(doubled) })
+    }
 }
 
 /// Where the numbers of the library's own descriptors begin.
@@ -261,6 +385,9 @@ fn open(path: &Path, config: &Config) -> Result<Link, std::io::Error> {
     sidecore_sys::descriptors::number_from(high());
     let ual = Ual::open(path, &wish)?;
     let sockets = Sockets::new(&ual, SocketsConfig::default())?;
+    if let Err(error) = ual.on_recall(recalled) {
+        log::info(format_args!("connections cannot be shared: {error}"));
+    }
     // Asked for here, so that everything to keep is known.
     let rest = sockets.prepare_rest()?;
     let all = config.take == Take::All;
@@ -270,5 +397,10 @@ fn open(path: &Path, config: &Config) -> Result<Link, std::io::Error> {
         path.display(),
         if all { ", takes everything" } else { "" }
     ));
-    Ok(Link { sockets, ual, rest })
+    Ok(Link {
+        sockets,
+        ual,
+        rest,
+        serial: LINKS.fetch_add(1, Ordering::Relaxed),
+    })
 }

@@ -5,6 +5,7 @@ use std::mem::transmute;
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
+use libc::{FILE, pid_t, posix_spawn_file_actions_t, posix_spawnattr_t};
 use libc::{c_char, c_int, c_uint, c_ulong, c_void, off_t, size_t, socklen_t, ssize_t};
 use libc::{epoll_event, fd_set, iovec, mmsghdr, msghdr, nfds_t, pollfd, sigset_t, sockaddr};
 use libc::{pthread_t, timespec, timeval};
@@ -21,6 +22,26 @@ fn find(place: &AtomicPtr<c_void>, name: &CStr) -> *mut c_void {
     found
 }
 
+/// What a function gives that failed.
+trait Failure {
+    const FAILURE: Self;
+}
+
+impl Failure for c_int {
+    const FAILURE: Self = -1;
+}
+
+impl Failure for ssize_t {
+    const FAILURE: Self = -1;
+}
+
+impl Failure for *mut FILE {
+    const FAILURE: Self = null_mut();
+}
+
+/// Words for a program that is executed.
+type Words = *const *const c_char;
+
 macro_rules! real {
     ($($name:ident($($argument:ident: $type:ty),*) -> $result:ty;)*) => {$(
         /// libc's function of this name.
@@ -31,13 +52,10 @@ macro_rules! real {
         pub(crate) unsafe fn $name($($argument: $type),*) -> $result {
             static PLACE: AtomicPtr<c_void> = AtomicPtr::new(null_mut());
             const NAME: &[u8] = concat!(stringify!($name), "\0").as_bytes();
-            let Ok(name) = CStr::from_bytes_with_nul(NAME) else {
-                return -1;
-            };
-            let found = find(&PLACE, name);
+            let found = CStr::from_bytes_with_nul(NAME).map_or(null_mut(), |name| find(&PLACE, name));
             if found.is_null() {
                 crate::sys::set_errno(libc::ENOSYS);
-                return -1;
+                return <$result as Failure>::FAILURE;
             }
             // SAFETY: libc's function of this name has this type.
             let function: unsafe extern "C-unwind" fn($($type),*) -> $result = unsafe { transmute(found) };
@@ -82,6 +100,17 @@ real! {
     ppoll(list: *mut pollfd, count: nfds_t, timeout: *const timespec, mask: *const sigset_t) -> c_int;
     select(count: c_int, read: *mut fd_set, write: *mut fd_set, except: *mut fd_set, timeout: *mut timeval) -> c_int;
     pselect(count: c_int, read: *mut fd_set, write: *mut fd_set, except: *mut fd_set, timeout: *const timespec, mask: *const sigset_t) -> c_int;
+    execve(path: *const c_char, arguments: Words, environment: Words) -> c_int;
+    execv(path: *const c_char, arguments: Words) -> c_int;
+    execvp(file: *const c_char, arguments: Words) -> c_int;
+    execvpe(file: *const c_char, arguments: Words, environment: Words) -> c_int;
+    fexecve(fd: c_int, arguments: Words, environment: Words) -> c_int;
+    execveat(fd: c_int, path: *const c_char, arguments: Words, environment: Words, flags: c_int) -> c_int;
+    posix_spawn(pid: *mut pid_t, path: *const c_char, actions: *const posix_spawn_file_actions_t, attributes: *const posix_spawnattr_t, arguments: Words, environment: Words) -> c_int;
+    posix_spawnp(pid: *mut pid_t, file: *const c_char, actions: *const posix_spawn_file_actions_t, attributes: *const posix_spawnattr_t, arguments: Words, environment: Words) -> c_int;
+    system(command: *const c_char) -> c_int;
+    popen(command: *const c_char, mode: *const c_char) -> *mut FILE;
+    fdopen(fd: c_int, mode: *const c_char) -> *mut FILE;
     epoll_create1(flags: c_int) -> c_int;
     epoll_ctl(set: c_int, operation: c_int, fd: c_int, event: *mut epoll_event) -> c_int;
     epoll_pwait(set: c_int, events: *mut epoll_event, max: c_int, timeout: c_int, mask: *const sigset_t) -> c_int;

@@ -4,17 +4,20 @@
 //! (*undecided*), and what is set on it is remembered. Then it stays that and is forgotten here; or the number gets a
 //! descriptor of the engine's instead; or, bound to a wildcard address, it stays and has a socket of the engine's *beside* it.
 
+mod adopt;
 mod connect;
+pub(crate) mod custody;
 mod listen;
 
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::RawFd;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, Weak};
+use std::task::Waker;
 use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
-use sidecore_client::{Opt, RawSocket, Shut};
+use sidecore_client::{Opt, RawSocket, Shut, is_elsewhere};
 
 use crate::config::Place;
 use crate::epoll::Item;
@@ -23,6 +26,7 @@ use crate::options::Settings;
 use crate::process::{Process, process};
 use crate::table::{Thing, lock};
 use crate::{log, sys};
+use custody::Custody;
 
 /// Connections that may wait at a listener that was opened for its port's sake, before its program said how many.
 const EARLY_BACKLOG: u32 = 1024;
@@ -43,8 +47,12 @@ enum Role {
     Engine,
     /// Both listen, or both send and receive.
     Both,
-    /// A connection or UDP socket of the parent's: this process has its number only.
-    Parents,
+    /// It was inherited, or received, and nothing was asked yet.
+    Inherited,
+    /// A connection whose bytes go through the descriptor: others hold it, or may.
+    Proxied,
+    /// It cannot be used here: a UDP socket of the parent's, or a connection that is no more.
+    Lost,
 }
 
 /// Where a call on a socket goes.
@@ -52,6 +60,8 @@ pub(crate) enum Route {
     Kernel,
     Engine(RawSocket),
     Both(RawSocket),
+    /// To the descriptor itself, which stands for a connection that is with the custodian.
+    Descriptor,
     /// Nowhere: what was inherited over a fork and cannot be used here.
     Nowhere,
 }
@@ -82,22 +92,34 @@ struct State {
     numbers: Vec<RawFd>,
     /// Its entries in epoll sets.
     items: Vec<Weak<Item>>,
+    custody: Custody,
+    /// Who polls the descriptor: to be told when the connection is here.
+    pollers: Vec<(u64, Waker)>,
 }
 
 /// A socket.
 pub(crate) struct Socket {
-    pub(crate) v6: bool,
+    v6: AtomicBool,
     pub(crate) kind: Kind,
     nonblocking: AtomicBool,
+    /// It may be that the connection is not here: look before moving bytes.
+    elsewhere: AtomicBool,
+    /// Threads that are in a call on the descriptor.
+    descriptor_calls: AtomicUsize,
+    /// Held while the connection comes or goes, and taken before a call on the descriptor.
+    gate: Mutex<()>,
     state: Mutex<State>,
 }
 
 impl Socket {
     fn with(v6: bool, kind: Kind, nonblocking: bool, role: Role, raw: Option<RawSocket>) -> Self {
         Self {
-            v6,
+            v6: AtomicBool::new(v6),
             kind,
             nonblocking: AtomicBool::new(nonblocking),
+            elsewhere: AtomicBool::new(role == Role::Inherited),
+            descriptor_calls: AtomicUsize::new(0),
+            gate: Mutex::new(()),
             state: Mutex::new(State {
                 connected: raw.is_some(),
                 role,
@@ -108,6 +130,8 @@ impl Socket {
                 listening: None,
                 numbers: Vec::new(),
                 items: Vec::new(),
+                custody: Custody::default(),
+                pollers: Vec::new(),
             }),
         }
     }
@@ -117,15 +141,33 @@ impl Socket {
         Self::with(v6, kind, nonblocking, Role::Undecided, None)
     }
 
-    /// One that this image inherited over exec: what kind it was is not known here.
+    /// One that this image inherited over exec, or that was received: what it is will be asked when it is first used.
     pub(crate) fn of_another(fd: RawFd) -> Self {
-        let socket = Self::with(false, Kind::Stream, false, Role::Parents, None);
+        let flags = sys::fcntl(fd, libc::F_GETFL, 0).unwrap_or(0);
+        let nonblocking = flags & libc::O_NONBLOCK != 0;
+        let socket = Self::with(false, Kind::Stream, nonblocking, Role::Inherited, None);
+        lock(&socket.state).custody = Custody::new(custody::number_of(fd).unwrap_or(0));
         socket.add_number(fd);
         socket
     }
 
+    /// Whether the program knows it as a socket of IPv6.
+    pub(crate) fn is_v6(&self) -> bool {
+        self.v6.load(Ordering::Relaxed)
+    }
+
+    /// Of one that came from elsewhere, once an address is known.
+    fn learn_family(&self, address: Option<SocketAddr>) {
+        if address.is_some_and(|address| address.is_ipv6()) {
+            self.v6.store(true, Ordering::Relaxed);
+        }
+    }
+
     /// Where calls go.
     pub(crate) fn route(&self) -> Route {
+        if self.elsewhere.load(Ordering::Relaxed) {
+            self.look_again();
+        }
         let state = lock(&self.state);
         match (state.role, &state.raw, state.listening) {
             (Role::Engine, Some(raw), _) => Route::Engine(raw.clone()),
@@ -134,24 +176,30 @@ impl Socket {
                 drop(state);
                 self.listen_again(listening)
             }
-            (Role::Parents, ..) | (Role::Engine, None, None) => Route::Nowhere,
+            (Role::Proxied, ..) => Route::Descriptor,
+            (Role::Inherited | Role::Lost, ..) | (Role::Engine, None, None) => Route::Nowhere,
             _ => Route::Kernel,
         }
     }
 
     /// What a forked child has of it, with its numbers.
     pub(crate) fn inherited(&self) -> (Self, Vec<RawFd>) {
-        let state = lock(&self.state);
-        let role = match (state.role, state.listening) {
-            (Role::Engine, None) => Role::Parents,
-            // The system's half is a socket as any other.
-            (Role::Both, None) => Role::Undecided,
-            (role, _) => role,
-        };
+        let mut state = lock(&self.state);
+        let role = state.role_in_child(self.kind);
+        // Who has asked for it tells of its children.
+        let tells = state.role != Role::Inherited;
+        if !tells {
+            state.custody.leave_out_one_fork();
+        }
+        let peer = state.raw.as_ref().and_then(|raw| raw.peer_address().ok());
+        let custody = state.custody.inherited(tells, peer);
         let child = Self {
-            v6: self.v6,
+            v6: AtomicBool::new(self.is_v6()),
             kind: self.kind,
             nonblocking: AtomicBool::new(self.is_nonblocking()),
+            elsewhere: AtomicBool::new(role == Role::Inherited),
+            descriptor_calls: AtomicUsize::new(0),
+            gate: Mutex::new(()),
             state: Mutex::new(State {
                 role,
                 raw: None,
@@ -162,6 +210,8 @@ impl Socket {
                 connected: false,
                 numbers: state.numbers.clone(),
                 items: Vec::new(),
+                custody,
+                pollers: Vec::new(),
             }),
         };
         (child, state.numbers.clone())
@@ -170,12 +220,17 @@ impl Socket {
     /// Whether it is the engine's alone, be it only bound there.
     pub(crate) fn is_engines(&self) -> bool {
         let state = lock(&self.state);
-        matches!(state.role, Role::Engine | Role::Parents) || state.bound.is_some()
+        let of_engine = [Role::Engine, Role::Inherited, Role::Proxied, Role::Lost];
+        of_engine.contains(&state.role) || state.bound.is_some()
     }
 
     /// Whether there is a socket of the system's behind the number, that counts.
     pub(crate) fn has_kernel(&self) -> bool {
-        !matches!(lock(&self.state).role, Role::Engine | Role::Parents)
+        if self.elsewhere.load(Ordering::Relaxed) {
+            self.look_again();
+        }
+        let role = lock(&self.state).role;
+        !matches!(role, Role::Engine | Role::Inherited | Role::Lost)
     }
 
     pub(crate) fn is_nonblocking(&self) -> bool {
@@ -255,12 +310,16 @@ impl Socket {
         let link = process.link().ok_or(Errno::NETDOWN)?;
         self.dress(&raw);
         let mut state = lock(&self.state);
+        let mut number = None;
         if state.role != Role::Engine {
-            process.stash.replace(process, &link, &state.numbers)?;
+            number = Some(process.stash.replace(process, &link, &state.numbers)?);
         }
         state.role = Role::Engine;
         state.raw = Some(raw);
         drop(state);
+        if let Some(number) = number {
+            self.begin_custody(number);
+        }
         self.attach_items();
         Ok(())
     }
@@ -290,13 +349,31 @@ impl Socket {
                 // As Linux has it: the listener is no more, and blocked accepts end.
                 told(raw.stop_listening())
             }
-            Route::Engine(raw) => told(raw.shutdown(how)),
+            Route::Engine(raw) => match raw.shutdown(how) {
+                Err(error) if is_elsewhere(&error) => self.shutdown_descriptor(how),
+                done => told(done),
+            },
+            Route::Descriptor => self.shutdown_descriptor(how),
             _ => Err(Errno::NOTCONN),
         }
     }
 
+    /// The same while the connection is not here.
+    fn shutdown_descriptor(&self, how: Shut) -> Result<(), Errno> {
+        let fd = lock(&self.state).numbers.first().copied();
+        let how = match how {
+            Shut::Read => rustix::net::Shutdown::Read,
+            Shut::Write => rustix::net::Shutdown::Write,
+            Shut::Both => rustix::net::Shutdown::Both,
+        };
+        rustix::net::shutdown(sys::borrow(fd.ok_or(Errno::BADF)?), how)
+    }
+
     /// This side's address.
     pub(crate) fn local(&self) -> Result<SocketAddr, Errno> {
+        if matches!(self.route(), Route::Descriptor) {
+            return self.learn_addresses().0.ok_or(Errno::INVAL);
+        }
         let (bound, raw) = {
             let state = lock(&self.state);
             (state.bound, state.raw.clone())
@@ -315,6 +392,7 @@ impl Socket {
                 raw.turn();
                 told(raw.peer_address())
             }
+            Route::Descriptor => self.learn_addresses().1.ok_or(Errno::NOTCONN),
             _ => Err(Errno::NOTCONN),
         }
     }
@@ -326,6 +404,13 @@ impl Socket {
                 raw.turn();
                 let error = raw.take_error();
                 error.map_or(0, |error| errno(&error).raw_os_error())
+            }
+            Route::Descriptor => {
+                let fd = lock(&self.state).numbers.first().copied();
+                let error =
+                    fd.and_then(|fd| rustix::net::sockopt::socket_error(sys::borrow(fd)).ok());
+                let error = error.and_then(Result::err);
+                error.map_or(0, Errno::raw_os_error)
             }
             Route::Kernel | Route::Nowhere => 0,
         }
@@ -398,6 +483,42 @@ impl Socket {
     /// Whether the engine has a say in its accepts.
     pub(crate) fn may_accept(&self) -> bool {
         !matches!(self.route(), Route::Kernel)
+    }
+
+    /// From now on `waker` is woken when the connection, which is not here, has come. Gives a number for [`Self::end_poll`].
+    pub(crate) fn poll_descriptor(&self, waker: Waker) -> u64 {
+        static NUMBERS: AtomicU64 = AtomicU64::new(1);
+        let number = NUMBERS.fetch_add(1, Ordering::Relaxed);
+        lock(&self.state).pollers.push((number, waker));
+        number
+    }
+
+    pub(crate) fn end_poll(&self, number: u64) {
+        let mut state = lock(&self.state);
+        state.pollers.retain(|(other, _)| *other != number);
+    }
+
+    /// One of the numbers that stand for it.
+    pub(crate) fn first_number(&self) -> Option<RawFd> {
+        lock(&self.state).numbers.first().copied()
+    }
+
+    /// Whether calls go to the descriptor, without asking whether that must be so.
+    pub(crate) fn is_proxied(&self) -> bool {
+        lock(&self.state).role == Role::Proxied
+    }
+
+    /// They look again.
+    fn wake_pollers(&self) {
+        let wakers: Vec<Waker> = {
+            let state = lock(&self.state);
+            state
+                .pollers
+                .iter()
+                .map(|(_, waker)| waker.clone())
+                .collect()
+        };
+        wakers.into_iter().for_each(Waker::wake);
     }
 }
 

@@ -7,11 +7,11 @@ use std::time::Instant;
 
 use rustix::io::Errno;
 use sidecore_client::flags as engine;
-use sidecore_client::{Datagram, DatagramReport, Opt, RawSocket};
+use sidecore_client::{Datagram, DatagramReport, Opt, RawSocket, is_elsewhere};
 
 use crate::cancel::Sleep;
 use crate::control::Asked;
-use crate::errors::errno;
+use crate::errors::{ELSEWHERE, errno};
 use crate::socket::{Kind, Route, Socket, canonical};
 use crate::{log, poll, process, sys};
 
@@ -81,6 +81,7 @@ impl Socket {
     ) -> Result<Outcome, Errno> {
         match (self.kind, self.route()) {
             (_, Route::Kernel) => Ok(Outcome::Kernel),
+            (_, Route::Descriptor) => Err(ELSEWHERE),
             (_, Route::Nowhere) => Err(nowhere()),
             (_, Route::Engine(raw) | Route::Both(raw)) if flags & libc::MSG_ERRQUEUE != 0 => {
                 report(&raw, buffers, kernel)
@@ -191,6 +192,7 @@ impl Socket {
     fn send_stream(&self, data: &[IoSlice<'_>], flags: i32) -> Result<Outcome, Errno> {
         let Route::Engine(raw) = self.route() else {
             return match self.is_engines() {
+                true if self.is_proxied() => Err(ELSEWHERE),
                 true => Err(nowhere()),
                 false => Ok(Outcome::Kernel),
             };
@@ -207,6 +209,10 @@ impl Socket {
             let rest = rest_of(data, done);
             match wait(&raw, deadline, now, || raw.write(&rest, how)) {
                 Ok(n) => done += n,
+                Err(error) if done > 0 && !now && is_elsewhere(&error) => {
+                    done += self.send_rest(&rest_of(data, done));
+                    break;
+                }
                 Err(_) if done > 0 => break,
                 Err(error) => return Err(errno(&error)),
             }
@@ -218,6 +224,27 @@ impl Socket {
         Ok(Outcome::Done(done))
     }
 
+    /// Sends what is left through the descriptor, after a part went the fast way; how much.
+    fn send_rest(&self, rest: &[IoSlice<'_>]) -> usize {
+        let Some(fd) = self.first_number() else {
+            return 0;
+        };
+        let mut done = 0;
+        for piece in rest {
+            let mut at = 0;
+            while at < piece.len() {
+                let flags = rustix::net::SendFlags::NOSIGNAL;
+                match rustix::net::send(sys::borrow(fd), &piece[at..], flags) {
+                    Ok(n) => at += n,
+                    // What went counts; the error is told next time.
+                    Err(_) => return done + at,
+                }
+            }
+            done += at;
+        }
+        done
+    }
+
     fn send_datagram(
         &self,
         data: &[IoSlice<'_>],
@@ -227,7 +254,7 @@ impl Socket {
     ) -> Result<Outcome, Errno> {
         let raw = match (self.route(), to) {
             (Route::Engine(raw), _) => raw,
-            (Route::Nowhere, _) => return Err(nowhere()),
+            (Route::Descriptor | Route::Nowhere, _) => return Err(nowhere()),
             (_, None) => return Ok(Outcome::Kernel),
             (Route::Both(_) | Route::Kernel, Some(to)) => {
                 let addresses = process::process().addresses();

@@ -25,6 +25,8 @@ use crate::{DETACHED, ListenerId, User};
 
 /// Bytes of an IPv4 header and a TCP header without options: what the MTU is above the MSS (RFC 6691).
 const HEADERS: u16 = 40;
+/// All options that a TCP header has room for.
+const OPTIONS_MAX: u16 = 40;
 /// The same of IPv6 (RFC 8200 section 8.3).
 const HEADERS_V6: u16 = 60;
 /// The MSS of a peer that announces none (RFC 9293 section 3.7.1, MUST-15): what the least MTU of either version leaves.
@@ -529,7 +531,8 @@ impl Stack {
             (self.config.mtu, HEADERS, DEFAULT_MSS)
         };
         let mtu = if loopback {
-            self.config.loopback_mtu
+            // Nothing cuts what goes over the loopback: SACK blocks beside a full payload must fit into the longest packet, too.
+            self.config.loopback_mtu.min(u16::MAX - OPTIONS_MAX)
         } else {
             link_mtu
         };

@@ -124,6 +124,11 @@ impl Node {
         }
     }
 
+    /// Loses the frame at this place of what lies in the loopback, if there is one.
+    pub fn lose_on_loopback(&mut self, at: usize) {
+        self.host.loopback.remove(at);
+    }
+
     /// Handles what lies in the loopback now; returns how many frames that were.
     pub fn loopback_turn(&mut self, now: Instant) -> usize {
         let frames: Vec<_> = self.host.loopback.drain(..).collect();

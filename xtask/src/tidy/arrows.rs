@@ -13,7 +13,7 @@ const ANY: &[&str] = &["*"];
 
 /// Who may use whom, by folder in `crates/`. Development dependencies are free: a test of the client
 /// may start an engine, the client may not.
-const ARROWS: [(&str, &[&str]); 18] = [
+const ARROWS: [(&str, &[&str]); 19] = [
     ("wire", &[]),
     ("tcp", &["wire"]),
     ("stack", &["tcp", "wire"]),
@@ -29,6 +29,7 @@ const ARROWS: [(&str, &[&str]); 18] = [
     ("capi", &["client", "abi", "sys"]),
     ("preload", &["client", "abi", "sys"]),
     ("exs", &["abi", "sys"]),
+    ("proxy", &["client", "abi", "sys"]),
     // The io_uring back-end needs the safe wrappers of `sys`.
     ("userver", &["client", "sys"]),
     (

@@ -161,6 +161,23 @@ impl Group {
         Ok(socket)
     }
 
+    /// Takes a connection that was given to this UAL, and makes the socket for it. The cookie is that of the answer. Flushed.
+    pub(crate) fn attach(&self, from: u64, number: u64) -> Result<(Arc<Socket>, u64), PostError> {
+        let cookie = self.cookie();
+        // Held until the socket is in: no event may come before.
+        let mut table = lock(&self.table);
+        let dti = {
+            let mut lane = lock(&self.lane);
+            let dti = lane.attach(self.evq, self.evq, (from, number), cookie)?;
+            lane.flush();
+            dti
+        };
+        let socket = Arc::new(Socket::new(dti, Kind::Stream, None));
+        lock(&socket.state).answers.push((cookie, None));
+        table.put(&socket);
+        Ok((socket, cookie))
+    }
+
     fn find(&self, dti: DtiHandle) -> Option<Arc<Socket>> {
         lock(&self.table).find(dti).cloned()
     }
@@ -219,7 +236,7 @@ impl Group {
     fn post_now(&self, command: Command, leaves: Option<Dti>) -> bool {
         let mut lane = lock(&self.lane);
         let posted = match (command.operation, leaves) {
-            (Operation::Close, Some(dti)) => lane.close(dti, command.cookie),
+            (Operation::Close, Some(dti)) => lane.close_read(dti, command.body[0], command.cookie),
             _ => lane.post(command),
         };
         lane.flush();
@@ -227,7 +244,7 @@ impl Group {
     }
 
     /// Posts what was deferred; says whether something is left.
-    fn retry_deferred(&self) -> bool {
+    pub(super) fn retry_deferred(&self) -> bool {
         loop {
             let Some((command, leaves)) = lock(&self.deferred).pop_front() else {
                 return false;

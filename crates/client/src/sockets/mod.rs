@@ -17,6 +17,7 @@ pub(crate) mod datagram;
 pub(crate) mod group;
 pub(crate) mod held;
 pub(crate) mod membership;
+pub(crate) mod moving;
 pub(crate) mod raw;
 mod ready;
 pub(crate) mod receipt;

@@ -14,6 +14,7 @@ use sidecore_abi::{Status, TcpInfo};
 use super::Sockets;
 use super::group::lock;
 use super::held::{Held, post};
+use super::moving::{Moving, elsewhere, is_elsewhere};
 use super::send::Stop;
 use super::socket::{Kind, Phase, State};
 use super::transfer::Scatter;
@@ -241,12 +242,24 @@ impl RawSocket {
         }
     }
 
-    /// Takes a connection: the socket and the peer's address. `WouldBlock`.
+    /// Whether its engine has gone, as far as anybody saw.
+    pub fn is_over(&self) -> bool {
+        self.0.group().is_dead()
+    }
+
+    /// Takes a connection: the socket and the peer's address. `WouldBlock`. That the engine has gone is told once, by `NetworkDown`.
     pub fn accept(&self) -> io::Result<(Self, Option<SocketAddr>)> {
         if lock(&self.0.socket().state).closed {
             return Err(io::ErrorKind::InvalidInput.into());
         }
         match self.0.poll_accept(&mut Context::from_waker(Waker::noop())) {
+            Poll::Ready(Err(_)) if self.is_over() => {
+                let told = &mut lock(&self.0.socket().state).told;
+                Err(match std::mem::replace(told, true) {
+                    true => io::ErrorKind::WouldBlock.into(),
+                    false => io::ErrorKind::NetworkDown.into(),
+                })
+            }
             Poll::Ready(accepted) => accepted.map(|(held, peer)| (Self(held), peer)),
             Poll::Pending => Err(io::ErrorKind::WouldBlock.into()),
         }
@@ -262,6 +275,7 @@ impl RawSocket {
         let mut cx = Context::from_waker(Waker::noop());
         match socket.poll_read(group, &mut cx, &mut sink, !peek) {
             Poll::Ready(Ok(n)) => Ok(n),
+            Poll::Ready(Err(error)) if is_elsewhere(&error) => Err(error),
             Poll::Ready(Err(error)) => {
                 let mut state = lock(&socket.state);
                 // An engine that ends takes its connections with it.
@@ -283,7 +297,10 @@ impl RawSocket {
         let pieces = state.received.iter();
         match self.0.socket().kind {
             Kind::Datagram => state.received.front().map_or(0, |p| p.event.len() as usize),
-            _ => pieces.map(|p| p.event.len() as usize - p.taken).sum(),
+            _ => {
+                let pieces = pieces.map(|p| p.event.len() as usize - p.taken);
+                state.before.len() + pieces.sum::<usize>()
+            }
         }
     }
 
@@ -301,6 +318,11 @@ impl RawSocket {
         let mut begun = None;
         loop {
             let mut state = lock(&socket.state);
+            match state.moving {
+                Some(Moving::Gone) => return Err(elsewhere()),
+                Some(Moving::Asked) => return Err(io::ErrorKind::WouldBlock.into()),
+                None => {}
+            }
             write_error(&mut state, group.is_dead())?;
             if data.iter().all(|slice| slice.is_empty()) {
                 return Ok(0);
@@ -385,6 +407,7 @@ impl RawSocket {
             Shut::Write => shutdown::WRITE,
             Shut::Both => shutdown::READ | shutdown::WRITE,
         };
+        self.settle_move()?;
         self.0.socket().shutdown(self.0.group(), bits)
     }
 

@@ -23,6 +23,14 @@ impl Socket {
     pub(crate) fn ready(&self, group: &Group) -> Ready {
         let mut state = lock(&self.state);
         let dead = group.is_dead();
+        if state.moving.is_some() {
+            // Soon it is elsewhere, and those who watch are told.
+            return Ready::default();
+        }
+        if dead && state.told && self.kind == Kind::Listener {
+            // It was told, and nobody will come: whoever asks for ever must not find something for ever.
+            return Ready::default();
+        }
         let failed = matches!(state.phase, Phase::Failed(_));
         let broken = matches!(state.over, Some(status) if status != Status::Ok);
         let error = !state.told && (failed || broken || dead) || state.failed.is_some();
@@ -49,7 +57,7 @@ impl Socket {
             (Kind::Stream, Phase::New) => (ready.write, ready.hung_up) = (true, true),
             (Kind::Stream, _) => {
                 let unwritable = state.write_shut || state.over.is_some();
-                ready.read = Self::has_bytes(&state) || ended || error;
+                ready.read = Self::has_bytes(&state) || !state.before.is_empty() || ended || error;
                 ready.urgent = Self::has_urgent(&state);
                 ready.write = unwritable || state.has_room(group.config.stream_bytes) || error;
                 ready.read_ended = ended;

@@ -11,6 +11,7 @@ use sidecore_abi::command::Opt;
 use sidecore_abi::{Command, Event, EventKind, Operation, Status, event};
 
 use super::group::{Group, lock};
+use super::moving::Moving;
 use super::report::{DatagramReport, Reports};
 use super::send::SendQueue;
 use super::urgent::Urgent;
@@ -63,10 +64,14 @@ pub(crate) struct State {
     pub(crate) phase: Phase,
     pub(crate) local: Option<SocketAddr>,
     pub(crate) peer: Option<SocketAddr>,
+    /// Bytes that came before this process had the connection, to be read first.
+    pub(crate) before: VecDeque<u8>,
     pub(crate) received: VecDeque<Piece>,
     /// Stream offset of the next byte to be read.
     pub(crate) consumed: u64,
     pub(crate) urgent: Urgent,
+    /// It is being handed over, or was.
+    pub(crate) moving: Option<Moving>,
     /// The peer has ended its direction.
     pub(crate) end: bool,
     /// Closed was seen.
@@ -81,7 +86,7 @@ pub(crate) struct State {
     /// Child that was not accepted yet: its listener.
     parent: Option<Arc<Socket>>,
     /// Commands whose answer somebody awaits.
-    answers: Vec<(u64, Option<Event>)>,
+    pub(super) answers: Vec<(u64, Option<Event>)>,
     /// What went wrong with something sent, since it was last asked for.
     pub(crate) failed: Option<Status>,
     /// What became of datagrams.
@@ -102,8 +107,7 @@ pub(crate) struct State {
     pub(crate) write_timeout: Option<Duration>,
     pub(crate) nonblocking: bool,
     pub(crate) nodelay: bool,
-    /// Bytes that may be in flight, if that is less than the group has.
-    pub(crate) send_limit: usize,
+    pub(crate) send_limit: usize, // Bytes in flight, if less than the group has.
     /// Bytes that may wait unsent; 0: any number (TCP_NOTSENT_LOWAT).
     pub(crate) lowat: u64,
     /// Bytes written, and of these those that were sent, as far as the engine told.
@@ -138,7 +142,7 @@ impl State {
         }
     }
 
-    fn wake_into(&mut self, wake: &mut Vec<Waker>) {
+    pub(super) fn wake_into(&mut self, wake: &mut Vec<Waker>) {
         self.wake_readers(wake);
         self.writers.take_into(wake);
     }
@@ -170,7 +174,9 @@ impl Socket {
                 phase: Phase::New,
                 local: None,
                 peer: None,
+                before: VecDeque::new(),
                 received: VecDeque::new(),
+                moving: None,
                 consumed: 0,
                 urgent: Urgent::default(),
                 end: false,
@@ -243,7 +249,9 @@ impl Socket {
                 state.local = state.local.or(event.address(0).get());
                 state.wake_into(wake);
             }
-            EventKind::Completion => complete(&mut state, event, wake),
+            EventKind::Completion | EventKind::Detached | EventKind::Attached => {
+                complete(&mut state, event, wake);
+            }
             EventKind::Error => {
                 state.failed = Some(event.status);
                 state.wake_into(wake);
@@ -307,10 +315,14 @@ impl Socket {
     /// Its last holder is gone: Close is posted, and what is unread goes back. Safe to call twice. For `patient` see
     /// [`Group::post_surely`].
     pub(crate) fn close(&self, group: &Group, patient: bool) {
+        let mut close = Command::new(Operation::Close, self.dti.handle(), 0);
         let (over, orphans) = {
             let mut state = lock(&self.state);
             if std::mem::replace(&mut state.closed, true) {
                 return;
+            }
+            if self.kind == Kind::Stream && !state.read_shut {
+                close.body[0] = state.consumed + 1;
             }
             let mut lane = lock(&group.lane);
             for piece in state.received.drain(..) {
@@ -322,7 +334,6 @@ impl Socket {
         if over {
             group.forget(self);
         }
-        let close = Command::new(Operation::Close, self.dti.handle(), 0);
         group.post_surely(close, Some(self.dti), patient);
         for orphan in orphans {
             orphan.close(group, patient);

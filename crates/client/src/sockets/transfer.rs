@@ -10,6 +10,7 @@ use sidecore_abi::{Command, Operation, Status};
 
 use super::datagram::Datagram;
 use super::group::{Group, lock};
+use super::moving::{Moving, elsewhere};
 use super::send::Stop;
 use super::socket::{Phase, Socket, State};
 use super::urgent::leave_out;
@@ -79,11 +80,18 @@ impl Sink for Scatter<'_, '_> {
 
 /// Copies out what came, and gives back what is used up. Without `consume` it is only looked at.
 fn copy_received(state: &mut State, group: &Group, sink: &mut impl Sink, consume: bool) -> usize {
+    let mut early = 0;
+    if !state.before.is_empty() {
+        early = copy_before(state, sink, consume);
+        if early < state.before.len() || consume && !state.before.is_empty() {
+            return early;
+        }
+    }
     leave_out(state, group);
     let pool = group.ual.pool();
     let mut left = state.urgent.before_mark(state.consumed);
     let mut lane: Option<std::sync::MutexGuard<'_, Lane>> = None;
-    let (mut total, mut peeked) = (0, 0);
+    let (mut total, mut peeked) = (early, 0);
     while sink.room() > 0 && left > 0 {
         let Some(piece) = state.received.get_mut(peeked) else {
             break;
@@ -110,6 +118,24 @@ fn copy_received(state: &mut State, group: &Group, sink: &mut impl Sink, consume
     total
 }
 
+/// Copies out of what came before the connection was this process's.
+fn copy_before(state: &mut State, sink: &mut impl Sink, consume: bool) -> usize {
+    let bytes = state.before.make_contiguous();
+    let n = sink.put(|skip, out| {
+        let rest = bytes.get(skip..).unwrap_or_default();
+        let n = rest.len().min(out.len());
+        out[..n].copy_from_slice(&rest[..n]);
+        n
+    });
+    if consume {
+        state.before.drain(..n);
+        if state.before.is_empty() {
+            state.before = std::collections::VecDeque::new();
+        }
+    }
+    n
+}
+
 impl Socket {
     /// Reads from a stream: some bytes; none when the peer has ended its direction.
     pub(crate) fn poll_read(
@@ -123,6 +149,9 @@ impl Socket {
             return Poll::Ready(Ok(0));
         }
         let mut state = lock(&self.state);
+        if state.moving == Some(Moving::Gone) {
+            return Poll::Ready(Err(elsewhere()));
+        }
         let n = copy_received(&mut state, group, sink, consume);
         if n > 0 {
             return Poll::Ready(Ok(n));

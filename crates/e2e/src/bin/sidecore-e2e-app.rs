@@ -1,6 +1,7 @@
 //! An application that a test can kill: a process of its own with a service on somebody else's engine.
 //!
 //! `sidecore-e2e-app SOCKET ADDRESS echo` serves echoes; `… burst BYTES` sends so many bytes to whoever connects and never closes.
+//! `sidecore-e2e-app engine NAME SOCKET` is an engine on a TAP in the namespace of that name.
 //! It prints one line when it is ready, and one for each burst that is posted; it ends when its input does.
 #![forbid(unsafe_code)]
 
@@ -15,8 +16,13 @@ use sidecore_e2e::service::{Kind, Service};
 
 fn main() -> Result<()> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
+    if let [role, name, socket] = arguments.as_slice()
+        && role == "engine"
+    {
+        return sidecore_e2e::ground::run_apart(name, socket.into());
+    }
     let [socket, address, role, rest @ ..] = arguments.as_slice() else {
-        bail!("usage: sidecore-e2e-app SOCKET ADDRESS echo|burst [BYTES]");
+        bail!("usage: sidecore-e2e-app SOCKET ADDRESS echo|burst [BYTES], or engine NAME SOCKET");
     };
     let ual = Ual::open(socket, &UalConfig::default())?;
     let address: SocketAddr = address.parse()?;

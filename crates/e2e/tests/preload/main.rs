@@ -3,13 +3,26 @@
 mod calls;
 mod clients;
 mod cpython;
+mod exs;
+mod gone;
+mod killed;
+mod limits;
+mod postgres;
+mod remote;
+mod runtimes;
 mod servers;
+mod sharing;
 mod sockets;
+mod stores;
 mod web;
 
 use std::net::SocketAddr;
 
+use std::path::PathBuf;
+use std::process::Command;
+
 use serde_json::Value;
+use sidecore_e2e::Ground;
 use sidecore_e2e::ground::ENGINE;
 
 /// Bytes that no two places have alike.
@@ -22,6 +35,19 @@ pub(crate) fn body(len: usize) -> Vec<u8> {
         word as u8
     };
     (0..len).map(|_| next()).collect()
+}
+
+/// A program of ours in another language.
+pub(crate) fn script(name: &str) -> PathBuf {
+    let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR"));
+    folder.join("tests/preload/programs").join(name)
+}
+
+/// curl on the kernel's side.
+pub(crate) fn curl(ground: &Ground, arguments: &[&str]) -> Command {
+    let mut curl = ground.command("curl");
+    curl.args(["-sS", "--max-time", "50"]).args(arguments);
+    curl
 }
 
 pub(crate) fn engine(port: u16) -> SocketAddr {

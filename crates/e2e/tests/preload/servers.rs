@@ -1,73 +1,14 @@
 //! Servers for clients on the kernel's side.
 
+use std::time::Duration;
+
 use anyhow::Result;
 use sidecore_e2e::Ground;
-use sidecore_e2e::ground::{ENGINE, available};
+use sidecore_e2e::ground::{ENGINE, HOST, available};
 use sidecore_e2e::preload::{Server, command, end_serving, finish, have, serve};
 
+use crate::web::nginx;
 use crate::{body, engine};
-
-#[test]
-fn redis_serves_its_benchmark() -> Result<()> {
-    if !available() || !have(&["redis-server", "redis-benchmark"]) {
-        return Ok(());
-    }
-    let ground = Ground::new()?;
-    let mut redis = command(&ground, "redis-server");
-    redis.args(["--port", "6379", "--bind", &ENGINE.to_string()]);
-    redis.args(["--protected-mode", "no", "--save", "", "--dir"]);
-    redis.arg(ground.folder());
-    let _server = Server::start(&ground, redis, engine(6379))?;
-    let mut benchmark = ground.command("redis-benchmark");
-    benchmark.args([
-        "-h",
-        &ENGINE.to_string(),
-        "-p",
-        "6379",
-        "-t",
-        "set,get,lpush",
-    ]);
-    benchmark.args(["-n", "5000", "-c", "50", "-q"]);
-    let told = finish(benchmark)?;
-    let told = String::from_utf8_lossy(&told.stdout).into_owned();
-    assert_eq!(told.matches("requests per second").count(), 3, "{told}");
-    Ok(())
-}
-
-/// Sets and gets over many connections at once.
-const MEMCACHED: &str = r#"
-import socket, sys, threading
-def client(n):
-    s = socket.create_connection((sys.argv[1], int(sys.argv[2])))
-    f = s.makefile("rwb")
-    for i in range(200):
-        value = b"%d-%d-" % (n, i) * 100
-        f.write(b"set k%d 0 0 %d\r\n%s\r\nget k%d\r\n" % (n, len(value), value, n)); f.flush()
-        assert f.readline() == b"STORED\r\n"
-        assert f.readline() == b"VALUE k%d 0 %d\r\n" % (n, len(value))
-        assert f.read(len(value) + 7) == value + b"\r\nEND\r\n"
-    done.append(n)
-done = []
-all = [threading.Thread(target=client, args=(n,)) for n in range(16)]
-[t.start() for t in all]; [t.join() for t in all]
-print(len(done))
-"#;
-
-#[test]
-fn memcached_serves_with_its_threads() -> Result<()> {
-    if !available() || !have(&["memcached", "python3"]) {
-        return Ok(());
-    }
-    let ground = Ground::new()?;
-    let mut memcached = command(&ground, "memcached");
-    memcached.args(["-u", "root", "-t", "4", "-p", "11211", "-U", "0", "-l"]);
-    memcached.arg(ENGINE.to_string());
-    let _server = Server::start(&ground, memcached, engine(11211))?;
-    let mut client = ground.command("python3");
-    client.args(["-c", MEMCACHED, &ENGINE.to_string(), "11211"]);
-    assert_eq!(finish(client)?.stdout, b"16\n");
-    Ok(())
-}
 
 #[test]
 fn a_wildcard_listener_serves_both_sides() -> Result<()> {
@@ -161,6 +102,55 @@ fn free_port() -> Result<u16> {
     Ok(std::net::TcpListener::bind("127.0.0.1:0")?
         .local_addr()?
         .port())
+}
+
+#[test]
+fn haproxy_reloads_under_load() -> Result<()> {
+    if !available() || !have(&["haproxy", "nginx", "wrk"]) {
+        return Ok(());
+    }
+    let ground = Ground::new()?;
+    ground.ip(&["link", "set", "lo", "up"])?;
+    let configuration = nginx(&ground, HOST.to_string(), "master_process off;")?;
+    let mut kernel = ground.command("nginx");
+    kernel.arg("-c").arg(configuration);
+    let _kernel = Server::start(&ground, kernel, (HOST, 8080).into())?;
+    let file = ground.folder().join("haproxy.cfg");
+    // Without that option idle connections are closed while a request may be on its way, and the client cannot know.
+    let text = format!(
+        "global\n  nbthread 2\n\
+         defaults\n  mode http\n  timeout client 30s\n  timeout server 30s\n  timeout connect 30s\n  \
+         option idle-close-on-response\n\
+         frontend f\n  bind {ENGINE}:8085\n  default_backend b\n\
+         backend b\n  server s {HOST}:8080\n"
+    );
+    std::fs::write(&file, text)?;
+    let haproxy = |old: Option<u32>| -> Result<Server> {
+        let mut haproxy = command(&ground, "haproxy");
+        haproxy.args(["-db", "-f"]).arg(&file);
+        haproxy.args(
+            old.iter()
+                .flat_map(|pid| ["-sf".to_owned(), pid.to_string()]),
+        );
+        Server::start(&ground, haproxy, engine(8085))
+    };
+    let mut first = haproxy(None)?;
+    let mut wrk = ground.command("wrk");
+    let url = format!("http://{ENGINE}:8085/page");
+    wrk.args(["-c", "20", "-t", "1", "-d", "4", &url]);
+    let load = std::thread::spawn(move || finish(wrk));
+    std::thread::sleep(Duration::from_millis(1000));
+    first.assert_fast(&ground)?;
+    let second = haproxy(Some(first.pid()))?;
+    // It finishes what it has, and ends; the next requests are the second's.
+    assert!(first.wait()?.success());
+    let told = load.join().expect("wrk")?;
+    let told = String::from_utf8_lossy(&told.stdout).into_owned();
+    assert!(
+        told.contains("requests in") && !told.contains("Socket errors"),
+        "{told}"
+    );
+    second.assert_fast(&ground)
 }
 
 #[test]

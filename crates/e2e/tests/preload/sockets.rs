@@ -294,3 +294,63 @@ fn threads_share_sockets_and_sets() -> Result<()> {
     assert_eq!(finish(python)?.stdout, b"done\n");
     Ok(())
 }
+
+/// Connections that come and go. The inode of a descriptor tells which pair of the agent's it is of.
+const COMING_AND_GOING: &str = r#"
+import os, select, socket, sys
+host, port = sys.argv[1], int(sys.argv[2])
+def inode(s): return os.fstat(s.fileno()).st_ino
+def echo(s):
+    s.sendall(b"hello")
+    assert s.recv(5, socket.MSG_WAITALL) == b"hello"
+seen = set()
+for n in range(60):
+    s = socket.create_connection((host, port))
+    seen.add(inode(s))
+    echo(s)
+    if n % 2:
+        # The next one blocks all the same.
+        s.setblocking(False)
+    s.close()
+assert len(seen) <= 4, f"{len(seen)} descriptors"
+# Two at a time are two.
+a, b = (socket.create_connection((host, port)) for _ in range(2))
+assert inode(a) != inode(b)
+echo(a); echo(b)
+# One that a child holds serves nobody else, as long as it does.
+r, w = os.pipe()
+if os.fork() == 0:
+    os.close(w); b.close()
+    os.read(r, 1)
+    echo(a)
+    os._exit(0)
+kept = inode(a)
+a.close()
+b.close()
+later = [socket.create_connection((host, port)) for _ in range(12)]
+assert kept not in map(inode, later)
+for s in later: echo(s)
+os.write(w, b"x")
+assert os.wait()[1] == 0
+print("done")
+"#;
+
+#[test]
+fn descriptors_serve_one_connection_after_the_other() -> Result<()> {
+    if !available() || !have(&["python3"]) {
+        return Ok(());
+    }
+    let ground = Ground::new()?;
+    let listener = ground.listen()?;
+    let address = listener.local_addr()?;
+    let _echo = std::thread::spawn(move || {
+        for stream in listener.incoming().map_while(Result::ok) {
+            std::thread::spawn(move || std::io::copy(&mut &stream, &mut &stream));
+        }
+    });
+    let mut python = command(&ground, "python3");
+    let port = address.port().to_string();
+    python.args(["-c", COMING_AND_GOING, &HOST.to_string(), &port]);
+    assert_eq!(finish(python)?.stdout, b"done\n");
+    Ok(())
+}

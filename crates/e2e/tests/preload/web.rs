@@ -7,9 +7,9 @@ use anyhow::{Context, Result};
 use serde_json::Value;
 use sidecore_e2e::Ground;
 use sidecore_e2e::ground::{ENGINE, available};
-use sidecore_e2e::preload::{Server, command, end_serving, finish, have, serve};
+use sidecore_e2e::preload::{Meter, Server, command, end_serving, finish, have, serve};
 
-use crate::{body, engine};
+use crate::{body, curl, engine};
 
 /// A configuration of nginx at port 8080, with its files in the ground's folder; `page` is there to be fetched.
 pub(crate) fn nginx(ground: &Ground, address: String, more: &str) -> Result<std::path::PathBuf> {
@@ -37,33 +37,46 @@ fn nginx_serves_from_one_process() -> Result<()> {
     }
     let ground = Ground::new()?;
     let configuration = nginx(&ground, ENGINE.to_string(), "master_process off;")?;
+    // Files by sendfile, and read and written.
+    let text = std::fs::read_to_string(&configuration)?;
+    let second = format!("server {{ listen {ENGINE}:8081; sendfile off; root");
+    let text = text.replacen(
+        "server {",
+        &format!("{second} {}; }} server {{", ground.folder().display()),
+        1,
+    );
+    std::fs::write(&configuration, text)?;
     let mut nginx = command(&ground, "nginx");
     nginx.arg("-c").arg(configuration);
     let mut server = Server::start(&ground, nginx, engine(8080))?;
-    let mut curl = ground.command("curl");
-    curl.args([
-        "-sS",
-        "--max-time",
-        "50",
-        &format!("http://{ENGINE}:8080/large"),
-    ]);
-    assert!(finish(curl)?.stdout == body(3_000_000));
-    let mut wrk = ground.command("wrk");
-    wrk.args([
-        "-c",
-        "50",
-        "-t",
-        "2",
-        "-d",
-        "1",
-        &format!("http://{ENGINE}:8080/page"),
-    ]);
-    let told = finish(wrk)?;
-    let told = String::from_utf8_lossy(&told.stdout).into_owned();
-    assert!(
-        told.contains("requests in") && !told.contains("Socket errors"),
-        "{told}"
-    );
+    for port in [8080, 8081] {
+        let url = format!("http://{ENGINE}:{port}/large");
+        assert!(
+            finish(curl(&ground, &[&url]))?.stdout == body(3_000_000),
+            "{url}"
+        );
+    }
+    server.assert_fast(&ground)?;
+    // From the kernel's side, and with both ends on the engine.
+    let meter = Meter::new(&ground);
+    for mut wrk in [ground.command("wrk"), command(&ground, "wrk")] {
+        wrk.args([
+            "-c",
+            "50",
+            "-t",
+            "2",
+            "-d",
+            "1",
+            &format!("http://{ENGINE}:8080/page"),
+        ]);
+        let told = finish(wrk)?;
+        let told = String::from_utf8_lossy(&told.stdout).into_owned();
+        assert!(
+            told.contains("requests in") && !told.contains("Socket errors"),
+            "{told}"
+        );
+    }
+    assert!(meter.connections() >= 50, "the second's");
     // SIGKILL with connections open: nothing is left.
     let open = ground.connect(8080)?;
     server.end();

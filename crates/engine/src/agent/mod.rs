@@ -1,12 +1,15 @@
 //! The agent: the engine process's slow side. A thread of its own that opens UALs, registers memory and answers questions, over
 //! a UNIX socket. It never touches the engine's tables: it makes things, checks policy, and sends them to the engine.
 
+mod custody;
 mod descriptors;
 mod open;
 mod session;
 
+use std::collections::{HashMap, HashSet};
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
+use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
 
@@ -16,7 +19,8 @@ use sidecore_sys::wake::{Sleeper, WakePair, Waker};
 
 use crate::config::Policy;
 use crate::mailbox::{Mailbox, RegionsGone};
-use descriptors::Descriptors;
+use custody::Custodian;
+use descriptors::{Descriptors, Standing};
 use session::Session;
 
 /// Sockets that have not opened a UAL (yet): somebody who asks for figures, mostly.
@@ -82,6 +86,9 @@ pub(crate) fn start(
             epoch: epoch(),
             open: 0,
             descriptors: Descriptors::new()?,
+            custodian: None,
+            bells: HashMap::new(),
+            shared_numbers: HashSet::new(),
         },
         regions_gone,
     };
@@ -128,6 +135,12 @@ pub(crate) struct Shared {
     pub(crate) open: u32,
     /// The other ends of the descriptors that were handed out.
     pub(crate) descriptors: Descriptors,
+    /// Who carries what several processes hold.
+    pub(crate) custodian: Option<Custodian>,
+    /// On which UALs are asked to give connections away.
+    pub(crate) bells: HashMap<u64, Stream>,
+    /// Connections in custody that have more than one holder, as the engine was told.
+    pub(crate) shared_numbers: HashSet<u64>,
 }
 
 struct Agent {
@@ -144,11 +157,25 @@ impl Agent {
         while self.turn() {}
     }
 
+    /// Tells how much there is of what.
+    fn show(&self) {
+        let gauges = &self.shared.mailbox.gauges;
+        gauges
+            .sessions
+            .store(self.sessions.len(), Ordering::Relaxed);
+        gauges
+            .uals
+            .store(self.shared.open as usize, Ordering::Relaxed);
+        let descriptors = self.shared.descriptors.len();
+        gauges.descriptors.store(descriptors, Ordering::Relaxed);
+    }
+
     /// Waits for something and handles it; false when it is time to end.
     fn turn(&mut self) -> bool {
+        self.show();
         let ready = self.wait();
         self.sleeper.drain();
-        self.shared.descriptors.reap();
+        self.look_after_descriptors();
         while let Ok(order) = self.orders.try_recv() {
             match order {
                 Order::Adopt(socket) => self.adopt(socket),
@@ -173,6 +200,23 @@ impl Agent {
             }
         }
         true
+    }
+
+    /// Descriptors that were closed or written to, and what the custodian says.
+    fn look_after_descriptors(&mut self) {
+        for number in self.shared.descriptors.look() {
+            // Somebody who knows nothing of the library writes there: the bytes are to flow.
+            let pair = self.shared.descriptors.get_mut(number);
+            if let Some(Standing::Fast(owner)) = pair.map(|pair| pair.standing) {
+                self.shared.recall(number, owner);
+            }
+        }
+        for late in self.shared.hear_custodian() {
+            let mut sessions = self.sessions.iter_mut();
+            if let Some(session) = sessions.find(|session| session.is(late.ual)) {
+                session.answer_late(late.answer);
+            }
+        }
     }
 
     fn adopt(&mut self, socket: Stream) {
@@ -200,11 +244,17 @@ impl Agent {
                 .iter()
                 .map(|s| PollFd::from_borrowed_fd(s.socket(), PollFlags::IN)),
         );
+        if let Some(custodian) = &self.shared.custodian {
+            let mut asked = PollFlags::IN;
+            asked.set(PollFlags::OUT, custodian.is_behind());
+            fds.push(PollFd::new(custodian, asked));
+        }
         if poll(&mut fds, None).is_err() {
             return Vec::new();
         }
         let has = |fd: &PollFd<'_>| !fd.revents().is_empty();
-        let mut ready: Vec<bool> = fds[2..].iter().map(has).collect();
+        let sessions_end = fds.len() - usize::from(self.shared.custodian.is_some());
+        let mut ready: Vec<bool> = fds[2..sessions_end].iter().map(has).collect();
         if self.listener.is_none() {
             ready.insert(0, false);
         }

@@ -14,13 +14,14 @@ use sidecore_sys::memfd::{Memfd, check_sealed};
 use sidecore_sys::unix::{Credentials, FDS_MAX, Stream, close_aside};
 use sidecore_sys::wake::WakePair;
 
+use super::custody::{Custodian, NOBODY};
 use super::{Shared, open};
 use crate::capture::{Capture, Filter};
 use crate::mailbox::Message;
 use crate::ual::regions::SLOT_BITS;
 
 /// How long the engine thread may take to answer a question. It looks at its mail every turn.
-const PATIENCE: Duration = Duration::from_secs(2);
+pub(super) const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Requests served for one socket before the others get their turn.
 const REQUESTS: usize = 16;
@@ -30,6 +31,10 @@ pub(crate) struct Session {
     socket: Stream,
     peer: Credentials,
     ual: Option<OpenUal>,
+    /// An answer is owed: nothing else is served meanwhile.
+    waits: bool,
+    /// Other processes may hold its descriptors.
+    spread: bool,
 }
 
 /// What the agent remembers of a UAL.
@@ -44,6 +49,8 @@ struct OpenUal {
     generations: HashMap<u32, u32>,
     next_slot: u32,
     free: Vec<u32>,
+    /// It carries what several processes hold, and counts against no policy.
+    custodian: bool,
 }
 
 impl OpenUal {
@@ -64,9 +71,9 @@ impl OpenUal {
 }
 
 /// An answer: reply and descriptors.
-type Answer = (Reply, Vec<OwnedFd>);
+pub(super) type Answer = (Reply, Vec<OwnedFd>);
 
-fn refuse(status: Status) -> Answer {
+pub(super) fn refuse(status: Status) -> Answer {
     (Reply::new(status), Vec::new())
 }
 
@@ -78,6 +85,8 @@ impl Session {
             socket,
             peer,
             ual: None,
+            waits: false,
+            spread: false,
         })
     }
 
@@ -95,37 +104,99 @@ impl Session {
                 Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => return true,
                 Err(_) => return false,
             };
-            let (reply, fds) = match Request::from_bytes(&bytes[..n]) {
+            if self.waits {
+                // It did not wait for its answer.
+                close_aside(fds);
+                return false;
+            }
+            let answer = match Request::from_bytes(&bytes[..n]) {
                 Ok(request) => self.answer(shared, &request, fds),
                 Err(error) => {
                     tracing::warn!(pid = self.peer.pid, ?error, "a message that cannot be read");
-                    refuse(match error {
+                    close_aside(fds);
+                    Some(refuse(match error {
                         MessageError::Version(_) => Status::NotSupported,
                         _ => Status::Invalid,
-                    })
+                    }))
                 }
             };
-            let borrowed: Vec<BorrowedFd<'_>> = fds.iter().map(AsFd::as_fd).collect();
-            if self
-                .socket
-                .try_send_with_fds(&reply.to_bytes(), &borrowed)
-                .is_err()
-            {
-                // A client that does not read its answers is not worth waiting for.
+            let sent = match answer {
+                Some(answer) => self.send(answer),
+                None => {
+                    self.waits = true;
+                    true
+                }
+            };
+            if !sent {
                 return false;
             }
         }
         true
     }
 
-    fn answer(&mut self, shared: &mut Shared, request: &Request, fds: Vec<OwnedFd>) -> Answer {
-        if request.kind == RequestKind::RegisterRegion {
-            return self.register(shared, request, fds);
+    /// Whether it has this UAL.
+    pub(crate) fn is(&self, ual: u64) -> bool {
+        self.ual.as_ref().is_some_and(|open| open.id == ual)
+    }
+
+    /// Gives the answer that is owed.
+    pub(crate) fn answer_late(&mut self, answer: Answer) {
+        if std::mem::replace(&mut self.waits, false) {
+            // If it does not take it, its end is told by its socket.
+            self.send(answer);
         }
-        close_aside(fds);
+    }
+
+    /// False: a client that does not read its answers is not worth waiting for.
+    fn send(&self, (reply, fds): Answer) -> bool {
+        let borrowed: Vec<BorrowedFd<'_>> = fds.iter().map(AsFd::as_fd).collect();
+        let sent = self.socket.try_send_with_fds(&reply.to_bytes(), &borrowed);
+        sent.is_ok()
+    }
+
+    /// `None`: later.
+    fn answer(
+        &mut self,
+        shared: &mut Shared,
+        request: &Request,
+        fds: Vec<OwnedFd>,
+    ) -> Option<Answer> {
+        let ual = self.ual.as_ref().map(|open| open.id);
+        match (request.kind, ual) {
+            (RequestKind::RegisterRegion, _) => return Some(self.register(shared, request, fds)),
+            (RequestKind::Release, Some(ual)) => {
+                return Some(refuse(shared.release(ual, request, fds)));
+            }
+            (RequestKind::Adopt, Some(ual)) => return shared.adopt(ual, request, fds),
+            // Who only asks needs no UAL.
+            (RequestKind::Adopt, None) if request.args[2] == 1 => {
+                return shared.adopt(NOBODY, request, fds);
+            }
+            _ => close_aside(fds),
+        }
+        Some(self.answer_simple(shared, request))
+    }
+
+    /// Requests without descriptors, which are answered at once.
+    fn answer_simple(&mut self, shared: &mut Shared, request: &Request) -> Answer {
         match request.kind {
             RequestKind::OpenUal => self.open(shared, request),
             RequestKind::RegisterRegion => refuse(Status::Invalid),
+            RequestKind::Release | RequestKind::Adopt => refuse(Status::WrongState),
+            RequestKind::Leave => match &self.ual {
+                Some(open) => refuse(shared.leave(open.id, request)),
+                None => refuse(Status::WrongState),
+            },
+            RequestKind::Spread => {
+                self.spread = true;
+                refuse(Status::Ok)
+            }
+            RequestKind::Describe => match &self.ual {
+                Some(open) => refuse(shared.describe(open.id, request)),
+                None => refuse(Status::WrongState),
+            },
+            RequestKind::Recalls => self.recalls(shared),
+            RequestKind::Custody => self.custody(shared),
             RequestKind::WaitSocket => self.wait_socket(shared, request),
             RequestKind::Stat => text(shared, Message::Stat),
             RequestKind::Addresses => text(shared, Message::Addresses),
@@ -139,7 +210,11 @@ impl Session {
         if self.ual.is_some() {
             return refuse(Status::WrongState);
         }
-        if !policy.users.is_empty() && self.peer.uid != 0 && !policy.users.contains(&self.peer.uid)
+        let own = self.peer.pid == std::process::id();
+        if !own
+            && !policy.users.is_empty()
+            && self.peer.uid != 0
+            && !policy.users.contains(&self.peer.uid)
         {
             tracing::warn!(
                 uid = self.peer.uid,
@@ -182,6 +257,7 @@ impl Session {
             generations: HashMap::new(),
             next_slot: 0,
             free: Vec::new(),
+            custodian: false,
         });
         if !shared.mailbox.send(Message::Open(Box::new(opened.ual))) {
             return refuse(Status::Aborted);
@@ -293,6 +369,43 @@ impl Session {
         (reply, fds)
     }
 
+    /// The socket on which the agent asks for connections.
+    fn recalls(&mut self, shared: &mut Shared) -> Answer {
+        let Some(open) = &self.ual else {
+            return refuse(Status::WrongState);
+        };
+        if shared.bells.contains_key(&open.id) {
+            return refuse(Status::WrongState);
+        }
+        let Ok((ours, theirs)) = Stream::pair() else {
+            return refuse(Status::NoResources);
+        };
+        shared.bells.insert(open.id, ours);
+        (Reply::new(Status::Ok), vec![theirs.into_fd()])
+    }
+
+    /// Becomes the custodian: for a UAL of this process only.
+    fn custody(&mut self, shared: &mut Shared) -> Answer {
+        let Some(open) = &mut self.ual else {
+            return refuse(Status::WrongState);
+        };
+        let own = rustix::process::geteuid().as_raw();
+        if self.peer.pid != std::process::id() || self.peer.uid != own {
+            return refuse(Status::NotPermitted);
+        }
+        if shared.custodian.is_some() {
+            return refuse(Status::WrongState);
+        }
+        let Ok((custodian, theirs)) = Custodian::new(open.id) else {
+            return refuse(Status::NoResources);
+        };
+        shared.custodian = Some(custodian);
+        open.custodian = true;
+        shared.open -= 1;
+        shared.mailbox.send(Message::Custodian(open.id));
+        (Reply::new(Status::Ok), vec![theirs])
+    }
+
     fn capture(&mut self, shared: &mut Shared, request: &Request) -> Answer {
         // Packets of everybody: for the engine's own user and root only.
         let own = rustix::process::geteuid().as_raw();
@@ -323,8 +436,8 @@ impl Session {
     /// The socket has closed.
     pub(crate) fn end(self, shared: &mut Shared) {
         if let Some(ual) = self.ual {
-            shared.open -= 1;
-            shared.mailbox.send(Message::Gone(ual.id));
+            shared.open -= u32::from(!ual.custodian);
+            shared.ual_gone(ual.id, self.spread);
         }
     }
 }

@@ -47,6 +47,7 @@ fn queue(cx: &mut Context<'_>, command: &Command, slot: u32) -> Result<Done, Sta
         }
         match source {
             Source::Copy(place) => cx.tables.copies.give(place),
+            Source::Moved(place) => cx.tables.moved.give(place),
             Source::Region(POOL_REGION, _) => {}
             Source::Region(id, _) => cx.tables.end_region_use(cx.ual, id),
         }

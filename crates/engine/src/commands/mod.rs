@@ -1,5 +1,6 @@
 //! Commands, one file for each kind. Each is checked here once, against tables that the application cannot touch.
 
+mod custody;
 mod data;
 mod datagram;
 mod info;
@@ -85,6 +86,8 @@ fn execute_any(cx: &mut Context<'_>, entry: &Entry) {
         Operation::GetOption => options::get(cx, &command),
         Operation::Deregister => data::deregister(cx, &command),
         Operation::Membership => membership::change(cx, &command),
+        Operation::Detach => custody::detach(cx, &command),
+        Operation::Attach => custody::attach(cx, &command),
     };
     match done {
         Done::Later => {}
@@ -98,7 +101,7 @@ fn execute_any(cx: &mut Context<'_>, entry: &Entry) {
 fn answer(cx: &mut Context<'_>, command: &Command, status: Status, body: [u64; 5]) {
     let creates = matches!(
         command.operation,
-        Operation::CreateStream | Operation::CreateDatagram
+        Operation::CreateStream | Operation::CreateDatagram | Operation::Attach
     );
     let evq = if creates && command.evq == EVQ_OF_DTI {
         // There is no such DTI: to the queue that would have been its own.

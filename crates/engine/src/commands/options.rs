@@ -115,6 +115,7 @@ fn set_own(dti: &mut Dti, option: Opt, value: u64) -> bool {
         }
         Opt::NotsentLowat => dti.set_notsent_lowat(value.min(u64::from(u32::MAX)) as u32),
         Opt::Linger => set_linger(dti, value),
+        Opt::Descriptor => dti.number = value,
         Opt::ReceiveErrors if matches!(dti.role, Role::Datagram { .. }) => {
             dti.flags &= !flag::RECEIVE_ERRORS;
             if value != 0 {

@@ -394,6 +394,14 @@ pub(super) fn close(cx: &mut Context<'_>, command: &Command) -> Done {
         Ok(slot) => slot,
         Err(status) => return status.into(),
     };
+    // RFC 9293 SHLD-3: what lies in the event queue, or was taken from there and not read by the program, is lost to it as well.
+    if let Some(read) = command.body[0].checked_sub(1)
+        && let Some(dti) = cx.tables.dtis.get_mut(slot)
+        && !dti.has(flag::READ_SHUT)
+        && dti.rx.in_order > read
+    {
+        dti.flags |= flag::RESET_ON_CLOSE;
+    }
     close_slot(cx, slot);
     Done::Later
 }
@@ -407,6 +415,8 @@ pub(crate) fn close_slot(cx: &mut Context<'_>, slot: u32) {
         return;
     }
     dti.flags |= flag::CLOSE | flag::SHUTDOWN;
+    // Its descriptor may stand for another from now on.
+    dti.number = 0;
     // RFC 1122 4.2.2.13: data that the application will never see is told to the peer by a reset.
     if !dti.rx.ready.is_empty() {
         dti.flags |= flag::RESET_ON_CLOSE;

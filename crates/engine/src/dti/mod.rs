@@ -157,6 +157,8 @@ pub(crate) struct Dti {
     pub(crate) linger_ms: Option<std::num::NonZeroU32>,
     /// Fewer bytes than this unsent are little; meaningful with [`flag::LOWAT`].
     pub(crate) notsent_lowat: u32,
+    /// Number of the descriptor that stands for it; 0: none.
+    pub(crate) number: u64,
 }
 
 impl Dti {
@@ -187,6 +189,7 @@ impl Dti {
             keepalive: None,
             linger_ms: None,
             notsent_lowat: 0,
+            number: 0,
         }
     }
 

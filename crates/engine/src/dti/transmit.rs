@@ -16,6 +16,8 @@ pub(crate) enum Source {
     Region(u32, u64),
     /// In the engine's own copy arena: the slot.
     Copy(u32),
+    /// In a copy that was made when the connection changed its UAL: the number of that.
+    Moved(u32),
 }
 
 /// One send.
@@ -74,6 +76,27 @@ impl TransmitQueue {
             self.end += u64::from(len);
         }
         pushed
+    }
+
+    /// In place of all descriptors, which were taken out: one for the bytes that are not acknowledged. False when the pool of descriptors is
+    /// exhausted, which it is not just after something was taken out.
+    pub(crate) fn replace_by_copy(
+        &mut self,
+        pool: &mut ListPool<TxDescriptor>,
+        source: Source,
+        len: u32,
+    ) -> bool {
+        debug_assert!(self.list.is_empty());
+        self.cursor = None;
+        let descriptor = TxDescriptor {
+            start: self.una,
+            len,
+            evq: 0,
+            notify: false,
+            source,
+            cookie: 0,
+        };
+        pool.push_back(&mut self.list, descriptor)
     }
 
     /// The first descriptor if the peer has acknowledged all of it.

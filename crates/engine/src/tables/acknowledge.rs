@@ -30,6 +30,7 @@ impl Tables {
             dtis,
             tx,
             copies,
+            moved,
             regions_gone,
             ..
         } = self;
@@ -49,6 +50,7 @@ impl Tables {
             }
             match first.source {
                 Source::Copy(place) => copies.give(place),
+                Source::Moved(place) => moved.give(place),
                 Source::Region(POOL_REGION, _) => {}
                 Source::Region(id, _) => {
                     if let Some(gone) = ual.regions.end_use(id) {
@@ -67,6 +69,7 @@ impl Tables {
     fn release_descriptor(&mut self, slot: u32, ual: u32, descriptor: &TxDescriptor) {
         match descriptor.source {
             Source::Copy(place) => self.copies.give(place),
+            Source::Moved(place) => self.moved.give(place),
             Source::Region(POOL_REGION, _) => {}
             Source::Region(id, _) => self.end_region_use(ual, id),
         }

@@ -194,6 +194,7 @@ impl Tables {
         };
         match datagram.source {
             Source::Copy(place) => self.copies.give(place),
+            Source::Moved(place) => self.moved.give(place),
             Source::Region(POOL_REGION, _) => {}
             Source::Region(id, _) => self.end_region_use(ual, id),
         }

@@ -320,7 +320,7 @@ impl Tables {
             return;
         };
         if let Ok(Some(freed)) = ual.chunks.release(chunk) {
-            self.chunk_freed(chunk, freed);
+            self.chunk_freed(ual_slot, chunk, freed);
         }
     }
 
@@ -331,23 +331,29 @@ impl Tables {
             return;
         };
         match ual.chunks.take_back(chunk) {
-            Ok(Some(freed)) => self.chunk_freed(chunk, freed),
+            Ok(Some(freed)) => self.chunk_freed(ual_slot, chunk, freed),
             Ok(None) => {}
             Err(_) => ual.counters.false_returns += 1,
         }
     }
 
     #[inline]
-    fn chunk_freed(&mut self, chunk: u32, freed: Freed) {
+    fn chunk_freed(&mut self, ual_slot: u32, chunk: u32, freed: Freed) {
         let Some(dti) = self.dtis.at_epoch_mut(freed.slot, freed.epoch) else {
             return;
         };
+        if dti.ual != ual_slot {
+            // The connection has left this UAL since.
+            return;
+        }
         if dti.rx.fill.chunk == chunk {
             // It may soon hold somebody else's bytes.
             dti.rx.fill.room = 0;
         }
         if freed.bytes > 0 {
-            dti.rx.returned += u64::from(freed.bytes);
+            // Bytes that were delivered before it left, and came back, were counted then.
+            let most = dti.rx.delivered.max(dti.rx.returned);
+            dti.rx.returned = (dti.rx.returned + u64::from(freed.bytes)).min(most);
             if !dti.has(flag::DIRTY) {
                 dti.flags |= flag::DIRTY;
                 self.dirty.push(freed.slot);

@@ -47,6 +47,7 @@ impl Tables {
     ) -> Option<MemRef<'_>> {
         match source {
             Source::Copy(slot) => self.copies.slice(slot, offset, len),
+            Source::Moved(number) => self.moved.slice(number, offset, len),
             Source::Region(id, base) => {
                 let ual = self.uals.get(ual as usize)?.as_ref()?;
                 let at = base.checked_add(u64::from(offset))?;

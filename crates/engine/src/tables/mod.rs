@@ -3,6 +3,7 @@
 
 pub(crate) mod acknowledge;
 pub(crate) mod copies;
+pub(crate) mod custody;
 pub(crate) mod datagram;
 pub(crate) mod datagram_error;
 pub(crate) mod deliver;
@@ -11,6 +12,7 @@ pub(crate) mod end;
 pub(crate) mod frame;
 pub(crate) mod incoming;
 pub(crate) mod lowat;
+pub(crate) mod moved;
 pub(crate) mod shared;
 pub(crate) mod store;
 
@@ -25,6 +27,7 @@ use crate::dti::{Dti, PostedAccept, flag};
 use crate::slab_list::ListPool;
 use crate::ual::Ual;
 use copies::CopyArena;
+use moved::MovedBytes;
 
 /// Counters that belong to no UAL.
 #[derive(Debug, Default, Clone, serde::Serialize)]
@@ -40,6 +43,8 @@ pub(crate) struct TableCounters {
     pub(crate) accept_queue_full: u64,
     /// Out-of-order pieces that could not be kept.
     pub(crate) pieces_refused: u64,
+    /// Connections that were given from one UAL to another.
+    pub(crate) moved: u64,
     /// UALs condemned.
     pub(crate) condemned: u64,
     /// Times that a UAL's commands used up its budget of a turn: the rest had to wait for the next.
@@ -62,6 +67,12 @@ pub(crate) struct Tables {
     /// Datagram sockets that were closed while something was queued.
     pub(crate) datagram_closing: Vec<u32>,
     pub(crate) copies: CopyArena,
+    /// What connections had in flight when they changed their UAL.
+    pub(crate) moved: MovedBytes,
+    /// Numbers of connections that several processes hold, as the agent knows.
+    pub(crate) shared_numbers: std::collections::HashSet<u64>,
+    /// Slot of the UAL that carries what several processes hold.
+    pub(crate) custodian: Option<u32>,
     /// Memory for the list of a vectored send while it is executed; empty else.
     pub(crate) extents: Vec<Extent>,
     /// DTIs about which the stack has to be told something.
@@ -93,6 +104,9 @@ impl Tables {
             datagram_senders: Vec::new(),
             datagram_closing: Vec::new(),
             copies: CopyArena::new(descriptors),
+            moved: MovedBytes::default(),
+            shared_numbers: std::collections::HashSet::new(),
+            custodian: None,
             extents: Vec::with_capacity(sidecore_abi::control::limits::LIST as usize),
             dirty: Vec::with_capacity(1024),
             lowat: Vec::new(),
@@ -108,6 +122,13 @@ impl Tables {
     #[inline]
     pub(crate) fn ual(&mut self, slot: u32) -> Option<&mut Ual> {
         self.uals.get_mut(slot as usize)?.as_mut()
+    }
+
+    /// The slot of the UAL with this number.
+    pub(crate) fn slot_of_ual(&self, id: u64) -> Option<u32> {
+        let mut uals = self.uals.iter();
+        let has = |ual: &Option<Ual>| ual.as_ref().is_some_and(|ual| ual.id == id && !ual.gone);
+        uals.position(has).map(|slot| slot as u32)
     }
 
     /// The slot of the DTI that a handle of this UAL names.

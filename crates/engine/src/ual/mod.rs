@@ -4,7 +4,7 @@
 pub(crate) mod chunks;
 pub(crate) mod regions;
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 
 use sidecore_abi::event::Event;
 use sidecore_abi::handle::POOL_REGION;
@@ -80,8 +80,10 @@ pub(crate) struct Ual {
     handles: Vec<u32>,
     pub(crate) dti_limit: u32,
     pub(crate) dtis: u32,
-    /// Those of them that wait to be accepted and have no handle.
+    /// Those of them that wait to be accepted, or attached, and have no handle.
     pub(crate) waiting: u32,
+    /// Connections that were given to it: by the UAL that gave and the number of the descriptor, their slot and its epoch.
+    pub(crate) arrived: HashMap<(u64, u64), (u32, u32)>,
     /// Sends, receives and accepts outstanding.
     pub(crate) descriptors: u32,
     /// Events that found their queue full, by queue, in order.
@@ -123,6 +125,7 @@ impl Ual {
             dti_limit: new.dtis,
             dtis: 0,
             waiting: 0,
+            arrived: HashMap::new(),
             descriptors: 0,
             overflow: (0..evqs).map(|_| VecDeque::new()).collect(),
             overflowing: 0,
@@ -137,6 +140,11 @@ impl Ual {
             condemned: false,
             gone: false,
         }
+    }
+
+    /// Bytes of its memory that are mapped here: control memory, receive pool, regions.
+    pub(crate) fn mapped_bytes(&self) -> u64 {
+        self.geometry.size() as u64 + self.chunks.size() + self.regions.bytes()
     }
 
     /// Slot of a handle's index, if something lives there.
@@ -173,6 +181,13 @@ impl Ual {
         if let Some(place) = self.handles.get_mut(handle.index as usize) {
             *place = u32::MAX;
         }
+    }
+
+    /// All slots that handles name, and those that wait to be attached.
+    pub(crate) fn all_slots(&self) -> Vec<u32> {
+        let mut slots = self.named_slots();
+        slots.extend(self.arrived.values().map(|(slot, _)| *slot));
+        slots
     }
 
     /// All slots that handles name.

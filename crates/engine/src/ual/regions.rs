@@ -142,6 +142,11 @@ impl Regions {
         self.slots.iter().flatten().count()
     }
 
+    /// Bytes of all of them.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.slots.iter().flatten().map(|r| r.memory.len()).sum()
+    }
+
     /// Whether any region's memory vanished under the engine.
     pub(crate) fn condemned(&self) -> bool {
         self.slots.iter().flatten().any(|r| r.memory.condemned())

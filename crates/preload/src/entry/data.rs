@@ -7,8 +7,7 @@ use std::net::SocketAddr;
 use libc::{c_int, c_void, iovec, off_t, size_t, sockaddr, socklen_t, ssize_t};
 use rustix::io::Errno;
 
-use super::socket_of;
-use crate::cancel::point;
+use super::{call, socket_of};
 use crate::control::Asked;
 use crate::guard::answer;
 use crate::memory::may_be;
@@ -179,7 +178,7 @@ pub unsafe extern "C-unwind" fn read(fd: c_int, buffer: *mut c_void, len: size_t
     // SAFETY: the program's promise.
     let ours = || unsafe { receive(fd, &list, 1, 0).map(|n| n as ssize_t) };
     // SAFETY: as libc's.
-    point(ours, || unsafe { real::read(fd, buffer, len) })
+    call(fd, ours, || unsafe { real::read(fd, buffer, len) })
 }
 
 /// read(2), checked.
@@ -217,7 +216,7 @@ pub unsafe extern "C-unwind" fn readv(fd: c_int, list: *const iovec, count: c_in
     // SAFETY: the program's promise.
     let ours = || unsafe { receive(fd, list, count_of(count), 0).map(|n| n as ssize_t) };
     // SAFETY: as libc's.
-    point(ours, || unsafe { real::readv(fd, list, count) })
+    call(fd, ours, || unsafe { real::readv(fd, list, count) })
 }
 
 /// preadv2(2). With the offset -1 it is readv with flags; no socket has another.
@@ -244,7 +243,7 @@ pub unsafe extern "C-unwind" fn preadv2(
         _ => None,
     };
     // SAFETY: as libc's.
-    point(ours, || unsafe {
+    call(fd, ours, || unsafe {
         real::preadv2(fd, list, count, offset, flags)
     })
 }
@@ -265,7 +264,7 @@ pub unsafe extern "C-unwind" fn recv(
     // SAFETY: the program's promise.
     let ours = || unsafe { receive(fd, &list, 1, flags).map(|n| n as ssize_t) };
     // SAFETY: as libc's.
-    point(ours, || unsafe { real::recv(fd, buffer, len, flags) })
+    call(fd, ours, || unsafe { real::recv(fd, buffer, len, flags) })
 }
 
 /// recv(2), checked.
@@ -303,7 +302,7 @@ pub unsafe extern "C-unwind" fn recvfrom(
     // SAFETY: the program's promise.
     let ours = || unsafe { receive_from(fd, one(buffer, len), flags, address, size) };
     // SAFETY: as libc's.
-    point(ours, || unsafe {
+    call(fd, ours, || unsafe {
         real::recvfrom(fd, buffer, len, flags, address, size)
     })
 }
@@ -334,7 +333,9 @@ unsafe fn receive_from(
             Outcome::Engine(received) => {
                 match received.from {
                     // SAFETY: the program's promise.
-                    Some(from) => unsafe { sys::write_address(from, socket.v6, address, size)? },
+                    Some(from) => unsafe {
+                        sys::write_address(from, socket.is_v6(), address, size)?
+                    },
                     // As Linux has it for streams.
                     None if !size.is_null() && !address.is_null() => {
                         // SAFETY: the program's promise.
@@ -381,7 +382,7 @@ pub unsafe extern "C-unwind" fn write(fd: c_int, buffer: *const c_void, len: siz
     // SAFETY: the program's promise.
     let ours = || unsafe { transmit(fd, &list, 1, 0, None).map(|n| n as ssize_t) };
     // SAFETY: as libc's.
-    point(ours, || unsafe { real::write(fd, buffer, len) })
+    call(fd, ours, || unsafe { real::write(fd, buffer, len) })
 }
 
 /// writev(2).
@@ -394,7 +395,7 @@ pub unsafe extern "C-unwind" fn writev(fd: c_int, list: *const iovec, count: c_i
     // SAFETY: the program's promise.
     let ours = || unsafe { transmit(fd, list, count_of(count), 0, None).map(|n| n as ssize_t) };
     // SAFETY: as libc's.
-    point(ours, || unsafe { real::writev(fd, list, count) })
+    call(fd, ours, || unsafe { real::writev(fd, list, count) })
 }
 
 /// pwritev2(2). With the offset -1 it is writev with flags; no socket has another.
@@ -416,7 +417,7 @@ pub unsafe extern "C-unwind" fn pwritev2(
         _ => None,
     };
     // SAFETY: as libc's.
-    point(ours, || unsafe {
+    call(fd, ours, || unsafe {
         real::pwritev2(fd, list, count, offset, flags)
     })
 }
@@ -437,7 +438,7 @@ pub unsafe extern "C-unwind" fn send(
     // SAFETY: the program's promise.
     let ours = || unsafe { transmit(fd, &list, 1, flags, None).map(|n| n as ssize_t) };
     // SAFETY: as libc's.
-    point(ours, || unsafe { real::send(fd, buffer, len, flags) })
+    call(fd, ours, || unsafe { real::send(fd, buffer, len, flags) })
 }
 
 /// sendto(2).
@@ -461,7 +462,7 @@ pub unsafe extern "C-unwind" fn sendto(
         transmit(fd, &list, 1, flags, to).map(|n| n as ssize_t)
     };
     // SAFETY: as libc's.
-    point(ours, || unsafe {
+    call(fd, ours, || unsafe {
         real::sendto(fd, buffer, len, flags, address, size)
     })
 }

@@ -194,14 +194,14 @@ struct InSystem(Arc<Epoll>);
 
 impl Drop for InSystem {
     fn drop(&mut self) {
-        within((), || self.0.leave_system());
+        within((), || self.0.end_system_wait());
     }
 }
 
 /// Notes down that this thread waits by the system alone, or does not any more. False if the set has something of the engine's.
 fn in_system(set: c_int, waits: bool) -> bool {
     within(false, || {
-        let begun = set_of_inside(set).filter(|set| waits && set.enter_system());
+        let begun = set_of_inside(set).filter(|set| waits && set.begin_system_wait());
         let waits = begun.is_some();
         let before = WAITS.try_with(|place| place.replace(begun.map(InSystem)));
         drop(before);

@@ -6,8 +6,7 @@ use libc::{c_int, c_uint, off_t, size_t, ssize_t};
 use rustix::io::Errno;
 
 use super::data::length;
-use super::socket_of;
-use crate::cancel::point;
+use super::{call, elsewhere, socket_of};
 use crate::control::Asked;
 use crate::guard::answer;
 use crate::memory;
@@ -33,7 +32,9 @@ pub unsafe extern "C-unwind" fn sendfile(
     // SAFETY: the program's promise.
     let ours = || unsafe { send_from(to, from, offset, count) };
     // SAFETY: as libc's.
-    point(ours, || unsafe { real::sendfile(to, from, offset, count) })
+    call(to, ours, || unsafe {
+        real::sendfile(to, from, offset, count)
+    })
 }
 
 /// sendfile(2) by its other name.
@@ -128,9 +129,14 @@ pub unsafe extern "C-unwind" fn splice(
     len: size_t,
     flags: c_uint,
 ) -> ssize_t {
+    // SAFETY: as libc's.
+    let system = || unsafe { real::splice(from, from_at, to, to_at, len, flags) };
+    if let Some(done) = elsewhere(from, &system) {
+        return done;
+    }
     let ours = || splice_here(from, !from_at.is_null(), to, !to_at.is_null(), len, flags);
     // SAFETY: as libc's.
-    point(ours, || unsafe {
+    call(to, ours, || unsafe {
         real::splice(from, from_at, to, to_at, len, flags)
     })
 }

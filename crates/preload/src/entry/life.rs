@@ -153,7 +153,7 @@ unsafe fn accept_here(
         }
         let (child, peer) = socket.accept(fd, flags)?;
         // SAFETY: the program's promise.
-        let told = unsafe { sys::write_address(peer, socket.v6, address, len) };
+        let told = unsafe { sys::write_address(peer, socket.is_v6(), address, len) };
         if let Err(error) = told {
             // As Linux has it, the connection is lost.
             drop(process().table.take(child));

@@ -5,11 +5,12 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use libc::{c_int, c_uint, mmsghdr, msghdr, socklen_t, ssize_t, timespec};
 use rustix::io::Errno;
 
-use super::{data, socket_of};
+use super::{data, is_to_repeat, on_descriptor, socket_of};
 use crate::cancel::point;
 use crate::control::{self, Asked, Writer};
-use crate::guard::answer;
+use crate::guard::{answer, is_inside, within};
 use crate::memory::may_be;
+use crate::process::existing;
 use crate::socket::{Kind, Socket};
 use crate::transfer::{Beside, Outcome, Received};
 use crate::{real, sys};
@@ -21,6 +22,39 @@ use crate::{real, sys};
 /// As libc's.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn recvmsg(fd: c_int, message: *mut msghdr, flags: c_int) -> ssize_t {
+    loop {
+        // SAFETY: the program's promise.
+        if let Some(done) = unsafe { receive_on_descriptor(fd, message, flags) } {
+            return done;
+        }
+        let ours = socket_of(fd).is_some();
+        // SAFETY: the program's promise.
+        let done = unsafe { receive_message(fd, message, flags) };
+        if is_to_repeat(done as i64) {
+            continue;
+        }
+        if done >= 0 && !ours && !message.is_null() && !is_inside() {
+            // SAFETY: the system has just written it.
+            unsafe { receive_descriptors(message) };
+        }
+        return done;
+    }
+}
+
+/// # Safety
+///
+/// As recvmsg's.
+unsafe fn receive_on_descriptor(fd: c_int, message: *mut msghdr, flags: c_int) -> Option<ssize_t> {
+    let socket = socket_of(fd).filter(|_| !message.is_null())?;
+    let _call = on_descriptor(&socket)?;
+    // SAFETY: the program's promise.
+    Some(unsafe { receive_nameless(fd, message, flags) })
+}
+
+/// # Safety
+///
+/// As recvmsg's.
+unsafe fn receive_message(fd: c_int, message: *mut msghdr, flags: c_int) -> ssize_t {
     // SAFETY: the program's promise.
     let ours = || unsafe { receive(fd, message, flags) };
     // SAFETY: as libc's.
@@ -79,10 +113,10 @@ unsafe fn tell(
         Beside::Urgent => header.msg_flags |= libc::MSG_OOB,
         Beside::Report(report) => {
             header.msg_flags |= libc::MSG_ERRQUEUE;
-            control::of_report(&mut out, socket.v6, report);
+            control::of_report(&mut out, socket.is_v6(), report);
         }
         Beside::Datagram(datagram) => {
-            let wanted = socket.settings(|settings| settings.wanted(socket.v6));
+            let wanted = socket.settings(|settings| settings.wanted(socket.is_v6()));
             let port = match wanted.original {
                 true => socket.local().map_or(0, |local| local.port()),
                 false => 0,
@@ -90,7 +124,7 @@ unsafe fn tell(
             // When it is taken: the engine does not tell when it came.
             let now = SystemTime::now().duration_since(UNIX_EPOCH);
             let now = now.unwrap_or_default();
-            control::of_datagram(&mut out, wanted, socket.v6, datagram, port, now);
+            control::of_datagram(&mut out, wanted, socket.is_v6(), datagram, port, now);
         }
     }
     let (used, cut) = out.end();
@@ -105,12 +139,88 @@ unsafe fn tell(
         Some(from) if !header.msg_name.is_null() => {
             let mut room: socklen_t = header.msg_namelen;
             // SAFETY: the program's promise.
-            unsafe { sys::write_address(from, socket.v6, header.msg_name.cast(), &mut room)? };
+            unsafe { sys::write_address(from, socket.is_v6(), header.msg_name.cast(), &mut room)? };
             header.msg_namelen = room;
         }
         _ => header.msg_namelen = 0,
     }
     Ok(())
+}
+
+/// A message of a stream, which has no address.
+///
+/// # Safety
+///
+/// As libc's recvmsg.
+unsafe fn receive_nameless(fd: c_int, message: *mut msghdr, flags: c_int) -> ssize_t {
+    // SAFETY: the program's promise.
+    let mut nameless = unsafe { *message };
+    (nameless.msg_name, nameless.msg_namelen) = (std::ptr::null_mut(), 0);
+    nameless.msg_controllen = 0;
+    // SAFETY: as libc's.
+    let done = unsafe { real::recvmsg(fd, &mut nameless, flags) };
+    if done >= 0 {
+        // SAFETY: the program's promise.
+        let message = unsafe { &mut *message };
+        (message.msg_namelen, message.msg_controllen) = (0, 0);
+        message.msg_flags = nameless.msg_flags;
+    }
+    done
+}
+
+/// The descriptors that a message carries.
+///
+/// # Safety
+///
+/// The message is one that the system has written, or is to read.
+unsafe fn descriptors(message: *const msghdr) -> Vec<c_int> {
+    let mut all = Vec::new();
+    // SAFETY: the caller's promise: these walk through the control memory, and stay within it.
+    unsafe {
+        let mut part = libc::CMSG_FIRSTHDR(message);
+        while let Some(header) = part.as_ref() {
+            if (header.cmsg_level, header.cmsg_type) == (libc::SOL_SOCKET, libc::SCM_RIGHTS) {
+                let head = libc::CMSG_LEN(0) as usize;
+                let count = header.cmsg_len.saturating_sub(head) / size_of::<c_int>();
+                let data = libc::CMSG_DATA(part).cast::<c_int>();
+                all.extend((0..count).map(|at| data.add(at).read_unaligned()));
+            }
+            part = libc::CMSG_NXTHDR(message, part);
+        }
+    }
+    all
+}
+
+/// Sockets of the engine that came with a message are known for what they are.
+///
+/// # Safety
+///
+/// The message is one that the system has written.
+unsafe fn receive_descriptors(message: *const msghdr) {
+    // SAFETY: the caller's promise.
+    let received = unsafe { descriptors(message) };
+    if !received.is_empty() {
+        within((), || received.into_iter().for_each(crate::fork::receive));
+    }
+}
+
+/// Sockets of the engine that go with a message have one more holder.
+///
+/// # Safety
+///
+/// The message is one that the system is to read.
+unsafe fn pass_descriptors(message: *const msghdr) {
+    let Some(process) = existing() else { return };
+    // SAFETY: the caller's promise.
+    let passed = unsafe { descriptors(message) };
+    let sockets = passed.into_iter().filter_map(super::socket_of);
+    let sockets: Vec<_> = sockets.filter(|socket| socket.is_engines()).collect();
+    if !sockets.is_empty() {
+        within((), || {
+            sockets.iter().for_each(|socket| socket.is_passed());
+            process.spreads();
+        });
+    }
 }
 
 /// sendmsg(2).
@@ -124,10 +234,36 @@ pub unsafe extern "C-unwind" fn sendmsg(
     message: *const msghdr,
     flags: c_int,
 ) -> ssize_t {
+    if socket_of(fd).is_none() && !message.is_null() && !is_inside() {
+        // SAFETY: the program's promise.
+        unsafe { pass_descriptors(message) };
+    }
+    loop {
+        // SAFETY: the program's promise.
+        if let Some(done) = unsafe { send_on_descriptor(fd, message, flags) } {
+            return done;
+        }
+        // SAFETY: the program's promise.
+        let ours = || unsafe { send(fd, message, flags) };
+        // SAFETY: as libc's.
+        let done = point(ours, || unsafe { real::sendmsg(fd, message, flags) });
+        if !is_to_repeat(done as i64) {
+            return done;
+        }
+    }
+}
+
+/// # Safety
+///
+/// As sendmsg's.
+unsafe fn send_on_descriptor(fd: c_int, message: *const msghdr, flags: c_int) -> Option<ssize_t> {
+    let socket = socket_of(fd).filter(|_| !message.is_null())?;
+    let _call = on_descriptor(&socket)?;
     // SAFETY: the program's promise.
-    let ours = || unsafe { send(fd, message, flags) };
+    let mut nameless = unsafe { *message };
+    (nameless.msg_name, nameless.msg_namelen) = (std::ptr::null_mut(), 0);
     // SAFETY: as libc's.
-    point(ours, || unsafe { real::sendmsg(fd, message, flags) })
+    Some(unsafe { real::sendmsg(fd, &raw const nameless, flags) })
 }
 
 /// # Safety

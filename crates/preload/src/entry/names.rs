@@ -28,7 +28,7 @@ pub unsafe extern "C-unwind" fn getsockname(
     answer(|| {
         let local = socket.local()?;
         // SAFETY: the program's promise.
-        unsafe { tell(local, socket.v6, address, len)? };
+        unsafe { tell(local, socket.is_v6(), address, len)? };
         Ok(0)
     }) as c_int
 }
@@ -51,7 +51,7 @@ pub unsafe extern "C-unwind" fn getpeername(
     answer(|| {
         let peer = socket.peer()?;
         // SAFETY: the program's promise.
-        unsafe { tell(peer, socket.v6, address, len)? };
+        unsafe { tell(peer, socket.is_v6(), address, len)? };
         Ok(0)
     }) as c_int
 }
@@ -126,6 +126,11 @@ unsafe fn tell(
     }
 }
 
+/// Whether the system keeps the time, while bytes go through the descriptor.
+fn is_timeout(level: c_int, name: c_int) -> bool {
+    level == libc::SOL_SOCKET && matches!(name, libc::SO_RCVTIMEO | libc::SO_SNDTIMEO)
+}
+
 /// setsockopt(2).
 ///
 /// # Safety
@@ -157,7 +162,12 @@ pub unsafe extern "C-unwind" fn setsockopt(
         socket.is_engines() || within(false, || socket.is_about_engine(level, name, bytes))
     };
     if ours(copied.unwrap_or_default()) {
-        return answer(|| socket.set(level, name, copied?).map(|()| 0)) as c_int;
+        let done = answer(|| socket.set(level, name, copied?).map(|()| 0));
+        if done == 0 && socket.is_proxied() && is_timeout(level, name) {
+            // SAFETY: as libc's.
+            return unsafe { real::setsockopt(fd, level, name, value, len) };
+        }
+        return done as c_int;
     }
     // SAFETY: as libc's.
     let done = unsafe { real::setsockopt(fd, level, name, value, len) };

@@ -1,6 +1,6 @@
 //! Descriptors as numbers: closing, doubling, flags.
 
-use std::os::fd::RawFd;
+use std::os::fd::{OwnedFd, RawFd};
 
 use libc::{c_int, c_uint, c_ulong};
 use rustix::io::Errno;
@@ -8,6 +8,7 @@ use sidecore_client::RawSocket;
 
 use super::socket_of;
 use crate::cancel::point;
+use crate::descriptors::Used;
 use crate::guard::{answer, is_inside, within};
 use crate::process::{Process, existing};
 use crate::socket::{Kind, Route, Socket};
@@ -19,11 +20,15 @@ fn is_visitor(process: &Process) -> bool {
     std::process::id() != process.pid
 }
 
-/// A number stands for nothing of ours any more.
+/// A number stands for nothing of ours any more. To be called before the system closes it, as far as that may be: others that hold it go on.
 fn forget(process: &Process, fd: RawFd) -> Option<Thing> {
+    if let Some(Thing::Socket(socket)) = process.get(fd) {
+        socket.before_last_close(fd);
+    }
     let thing = process.table.take(fd)?;
-    if let Thing::Socket(socket) = &thing {
-        socket.remove_number(fd);
+    match &thing {
+        Thing::Socket(socket) => socket.remove_number(fd),
+        Thing::Epoll(set) => set.remove_number(fd),
     }
     Some(thing)
 }
@@ -35,10 +40,20 @@ fn copy(process: &Process, from: RawFd, to: RawFd) {
         return;
     };
     drop(forget(process, to));
-    if let Thing::Socket(socket) = &thing {
-        socket.add_number(to);
+    match &thing {
+        Thing::Socket(socket) => socket.add_number(to),
+        Thing::Epoll(set) => set.add_number(to),
     }
     process.table.put(to, thing);
+}
+
+/// A second descriptor for that of a connection whose only number is about to be closed, if it may serve another.
+fn spare(process: &Process, fd: RawFd) -> Option<(Used, OwnedFd)> {
+    let Some(Thing::Socket(socket)) = process.get(fd) else {
+        return None;
+    };
+    let used = socket.spare(fd).filter(|_| process.stash.has_room())?;
+    Some((used, process.double_high(fd).ok()?))
 }
 
 /// close(2).
@@ -63,9 +78,18 @@ fn close_here(fd: c_int) -> Option<c_int> {
         return None;
     }
     // The number goes first: the next open may have it at once.
-    let thing = within(None, || forget(process, fd));
+    let (thing, spare) = within((None, None), || {
+        let spare = spare(process, fd);
+        (forget(process, fd), spare)
+    });
     sys::close(fd);
-    within((), || drop(thing));
+    within((), || {
+        drop(thing);
+        // Only now: the connection that it stood for is closed.
+        if let Some((used, high)) = spare {
+            process.stash.give_back(high, &used);
+        }
+    });
     Some(0)
 }
 
@@ -141,7 +165,9 @@ pub unsafe extern "C-unwind" fn dup(fd: c_int) -> c_int {
 /// As libc's.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn dup2(fd: c_int, to: c_int) -> c_int {
-    if let Err(error) = may_replace(to) {
+    if fd != to
+        && let Err(error) = may_replace(to)
+    {
         sys::set_errno(error.raw_os_error());
         return -1;
     }
@@ -172,6 +198,12 @@ fn may_replace(to: c_int) -> Result<(), Errno> {
         Some(process) if !is_inside() && process.is_kept(to) && !is_visitor(process) => {
             Err(Errno::BUSY)
         }
+        Some(process) if !is_inside() && !is_visitor(process) => {
+            if let Some(Thing::Socket(socket)) = process.get(to) {
+                within((), || socket.before_last_close(to));
+            }
+            Ok(())
+        }
         _ => Ok(()),
     }
 }
@@ -184,7 +216,15 @@ fn doubled(fd: c_int, made: c_int) -> c_int {
         && (process.get(fd).is_some() || process.get(made).is_some())
         && !is_visitor(process)
     {
-        within((), || copy(process, fd, made));
+        within((), || {
+            copy(process, fd, made);
+            // The numbers of stdio are used without the library.
+            if made <= libc::STDERR_FILENO
+                && let Some(Thing::Socket(socket)) = process.get(made)
+            {
+                socket.stays();
+            }
+        });
     }
     made
 }
@@ -196,6 +236,12 @@ fn doubled(fd: c_int, made: c_int) -> c_int {
 /// As libc's.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn fcntl(fd: c_int, command: c_int, argument: c_ulong) -> c_int {
+    if matches!(command, libc::F_DUPFD | libc::F_DUPFD_CLOEXEC) {
+        // Of epoll sets, too.
+        // SAFETY: as libc's.
+        let made = unsafe { real::fcntl(fd, command, argument) };
+        return doubled(fd, made);
+    }
     let Some(socket) = socket_of(fd) else {
         // SAFETY: as libc's.
         return unsafe { real::fcntl(fd, command, argument) };
@@ -220,11 +266,6 @@ pub unsafe extern "C-unwind" fn fcntl(fd: c_int, command: c_int, argument: c_ulo
                 (_, true) => flags | libc::O_NONBLOCK,
                 (_, false) => flags & !libc::O_NONBLOCK,
             }
-        }
-        libc::F_DUPFD | libc::F_DUPFD_CLOEXEC => {
-            // SAFETY: as libc's.
-            let made = unsafe { real::fcntl(fd, command, argument) };
-            doubled(fd, made)
         }
         // SAFETY: as libc's.
         _ => unsafe { real::fcntl(fd, command, argument) },

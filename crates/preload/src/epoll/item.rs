@@ -139,6 +139,12 @@ impl Item {
         (state.events, state.data) = (events, data);
     }
 
+    /// What is asked for, and the program's data.
+    pub(super) fn asked(&self) -> (u32, u64) {
+        let state = lock(&self.state);
+        (state.events, state.data)
+    }
+
     /// From now on this is looked at.
     pub(super) fn attach(&self, watching: Watching) {
         let old = lock(&self.state).watching.replace(watching);

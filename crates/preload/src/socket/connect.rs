@@ -19,7 +19,7 @@ impl Socket {
             let state = lock(&self.state);
             (state.role, state.raw.clone())
         };
-        if role == Role::Parents {
+        if matches!(role, Role::Inherited | Role::Proxied | Role::Lost) {
             return Err(Errno::ISCONN);
         }
         if self.kind == Kind::Datagram {
@@ -42,7 +42,7 @@ impl Socket {
             return Ok(false);
         };
         let bound = bound.filter(|local| !local.ip().is_unspecified() || local.port() != 0);
-        let options = lock(&self.state).settings.before(self.v6, peer);
+        let options = lock(&self.state).settings.before(self.is_v6(), peer);
         // A listener that only held the port gives it up.
         {
             let mut state = lock(&self.state);
@@ -106,7 +106,7 @@ impl Socket {
             Err(error) if error.kind() == std::io::ErrorKind::NotConnected => {
                 // The failure was told: a new attempt.
                 let link = process().link().ok_or(Errno::NETUNREACH)?;
-                let options = lock(&self.state).settings.before(self.v6, peer);
+                let options = lock(&self.state).settings.before(self.is_v6(), peer);
                 let raw = RawSocket::connect(&link.sockets, None, &options, canonical(peer));
                 let raw = told(raw)?;
                 self.dress(&raw);
@@ -146,12 +146,12 @@ impl Socket {
         let link = process().link().ok_or(Errno::NETUNREACH)?;
         let fd = number.ok_or(Errno::BADF)?;
         let port = kernel_name(fd).map_or(0, |local| local.port());
-        let any: IpAddr = match self.v6 {
+        let any: IpAddr = match self.is_v6() {
             true => Ipv6Addr::UNSPECIFIED.into(),
             false => std::net::Ipv4Addr::UNSPECIFIED.into(),
         };
         let local = SocketAddr::new(any, port);
-        let options = lock(&self.state).settings.before(self.v6, local);
+        let options = lock(&self.state).settings.before(self.is_v6(), local);
         let raw = told(RawSocket::datagram(&link.sockets, local, &options))?;
         self.dress(&raw);
         let mut state = lock(&self.state);

@@ -9,7 +9,7 @@ use sidecore_client::{Opt, RawSocket};
 use super::{Kind, Listening, Role, Route, Socket, install, kernel_name};
 use crate::cancel::Sleep;
 use crate::errors::{errno, told};
-use crate::process::process;
+use crate::process::{Process, process};
 use crate::table::lock;
 use crate::{log, poll, sys};
 
@@ -26,7 +26,7 @@ impl Socket {
                 key,
                 held,
             } = listening;
-            let options = lock(&self.state).settings.before(self.v6, local);
+            let options = lock(&self.state).settings.before(self.is_v6(), local);
             let open = if held {
                 RawSocket::hold
             } else {
@@ -39,6 +39,7 @@ impl Socket {
             Ok(raw) => {
                 log::debug(format_args!("listens again at {}", listening.local));
                 state.raw = Some(raw.clone());
+                process().listens();
                 let both = state.role == Role::Both;
                 drop(state);
                 self.attach_items();
@@ -57,7 +58,7 @@ impl Socket {
                 match state.role {
                     // The system's half goes on.
                     Role::Both => state.role = Role::Undecided,
-                    _ => state.role = Role::Parents,
+                    _ => state.role = Role::Lost,
                 }
                 drop(state);
                 if self.has_kernel() {
@@ -67,6 +68,49 @@ impl Socket {
                 }
             }
         }
+    }
+
+    /// Listens at the engine that came in the place of one that is gone, if it listened there.
+    pub(crate) fn listen_anew(&self, process: &Process) -> Result<(), Errno> {
+        let (listening, role) = {
+            let state = lock(&self.state);
+            let gone = state.raw.as_ref().is_some_and(RawSocket::is_over);
+            match state.listening {
+                Some(listening) if gone => (listening, state.role),
+                _ => return Ok(()),
+            }
+        };
+        let link = process.link().ok_or(Errno::NETDOWN)?;
+        let Listening {
+            local,
+            backlog,
+            key,
+            held,
+        } = listening;
+        let options = lock(&self.state).settings.before(self.is_v6(), local);
+        let sockets = &link.sockets;
+        let open = match held {
+            true => RawSocket::hold,
+            false => RawSocket::listen,
+        };
+        let raw = told(open(sockets, local, &options, backlog, key))?;
+        let mut number = None;
+        {
+            let mut state = lock(&self.state);
+            if role == Role::Engine {
+                // What stands for it is the new engine's, too.
+                number = Some(process.stash.replace(process, &link, &state.numbers)?);
+            }
+            state.raw = Some(raw);
+        }
+        if let Some(number) = number {
+            self.begin_custody(number);
+        }
+        log::info(format_args!(
+            "{local}: listens at the engine that came back"
+        ));
+        self.attach_items();
+        Ok(())
     }
 
     /// The engine's socket for an address to which this was bound; `held`: a listener only has its port.
@@ -92,6 +136,7 @@ impl Socket {
             }
         };
         let bound = told(raw.local_address())?;
+        process.listens();
         {
             let mut state = lock(&self.state);
             state.bound = Some(bound);
@@ -112,7 +157,7 @@ impl Socket {
             true => REUSE_PORT,
             false => sys::random().max(REUSE_PORT + 1),
         };
-        (state.settings.before(self.v6, local), key)
+        (state.settings.before(self.is_v6(), local), key)
     }
 
     /// Listens. `Ok(true)`: nothing is left to do for the system.
@@ -133,7 +178,7 @@ impl Socket {
             (Role::Engine, _) => return self.listen_from_here(backlog).map(|()| true),
             // Listening already; the backlog stays.
             (Role::Both, _) => return Ok(true),
-            (Role::Parents, _) => return Err(Errno::INVAL),
+            (Role::Inherited | Role::Proxied | Role::Lost, _) => return Err(Errno::INVAL),
             (Role::Undecided, Some(local)) => {
                 self.open_bound(local, backlog, false)?;
                 return Ok(true);
@@ -161,6 +206,7 @@ impl Socket {
             backlog,
             key,
         ))?;
+        process.listens();
         // Either may have nothing when the other has: the system's must never wait.
         sys::set_nonblocking(fd, true)?;
         let mut state = lock(&self.state);
@@ -195,7 +241,7 @@ impl Socket {
         let (raw, both) = match self.route() {
             Route::Engine(raw) => (raw, false),
             Route::Both(raw) => (raw, true),
-            Route::Kernel | Route::Nowhere => return Err(Errno::INVAL),
+            Route::Kernel | Route::Descriptor | Route::Nowhere => return Err(Errno::INVAL),
         };
         if !raw.is_listening() || self.is_held() {
             return Err(Errno::INVAL);
@@ -205,8 +251,12 @@ impl Socket {
             return attempt();
         }
         let deadline = self.deadline(false);
-        if both {
-            return poll::block(fd, libc::POLLIN, deadline, attempt);
+        if both || raw.is_over() {
+            // Another may take its place meanwhile.
+            return poll::block(fd, libc::POLLIN, deadline, || {
+                let raw = self.raw().ok_or(Errno::INVAL)?;
+                self.accept_now(&raw, both.then_some(fd), flags)
+            });
         }
         let mut last = None;
         let sleep = Sleep::on_socket(&raw);
@@ -242,7 +292,10 @@ impl Socket {
         }
         match (accepted, kernel) {
             (Ok((child, peer)), _) => self.adopt(child, peer, flags),
-            (Err(error), Some(fd)) if error.kind() == std::io::ErrorKind::WouldBlock => {
+            // Without an engine the system's half goes on.
+            (Err(error), Some(fd))
+                if error.kind() == std::io::ErrorKind::WouldBlock || raw.is_over() =>
+            {
                 accept_of_system(fd, flags)
             }
             (Err(error), _) => Err(errno(&error)),
@@ -264,20 +317,20 @@ impl Socket {
         };
         let nonblocking = flags & libc::SOCK_NONBLOCK != 0;
         let cloexec = flags & libc::SOCK_CLOEXEC != 0;
-        let fd = process.stash.lowest(process, &link, cloexec)?;
-        if nonblocking {
-            let _ = sys::set_nonblocking(fd, true);
-        }
+        let (fd, number) = process.stash.lowest(process, &link, cloexec, nonblocking)?;
         let settings = lock(&self.state).settings.of_child();
         settings.dress(&child);
         let socket = Self::with(
-            self.v6,
+            self.is_v6(),
             Kind::Stream,
             nonblocking,
             Role::Engine,
             Some(child),
         );
+        let at = lock(&self.state).listening.map(|listening| listening.local);
         lock(&socket.state).settings = settings;
+        socket.begin_custody(number);
+        lock(&socket.state).custody.local = at.filter(|at| !at.ip().is_unspecified());
         if !install(process, fd, socket) {
             sys::close(fd);
             return Err(Errno::MFILE);

@@ -57,6 +57,28 @@ fn data_both_ways_in_large_segments() {
 }
 
 #[test]
+fn sack_blocks_beside_full_segments_fit_into_a_packet() {
+    for remote in ["127.0.0.1:80", "10.0.0.1:80"] {
+        let mut raw = Raw::new();
+        raw.node.host.buffer = 1 << 20;
+        let (client, server) = establish(&mut raw, remote);
+        let (up, down) = (pattern(1, 0, 900_000), pattern(2, 0, 900_000));
+        raw.node.write(client, &up);
+        raw.node.write(server, &down);
+        // What a receiver has no room for is lost, there as well; so that both have gaps to tell of.
+        for _ in 0..20 {
+            raw.node.stack.transmit(raw.now, &mut raw.node.host, 64);
+            raw.node.lose_on_loopback(3);
+            raw.node.loopback_turn(raw.now);
+        }
+        raw.pass(Duration::from_secs(2));
+        assert_eq!(raw.node.received(server), up, "{remote}");
+        assert_eq!(raw.node.received(client), down, "{remote}");
+        assert!(raw.count("tcp_out_of_order") > 0 && raw.count("tcp_retransmissions") > 0);
+    }
+}
+
+#[test]
 fn a_full_loopback_pushes_back() {
     let mut raw = Raw::new();
     raw.node.host.loopback_room = 1;

@@ -1,0 +1,461 @@
+//! Connections that several processes hold: over fork, exec, started programs and messages; and code that does not go through the library.
+
+use std::io::{Read, Write};
+use std::net::{Shutdown, TcpStream};
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use serde_json::Value;
+use sidecore_e2e::Ground;
+use sidecore_e2e::ground::{ENGINE, available};
+use sidecore_e2e::preload::{Server, command, have};
+
+use super::{body, engine};
+
+/// How long bytes may take.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Begins a server in Python: `serve` gets each connection.
+const LISTEN: &str = r#"
+import os, select, signal, socket, struct, subprocess, sys, time
+signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+listener = socket.create_server((sys.argv[1], 8080), backlog=100)
+def serve(connection):
+    while piece := connection.recv(65536): connection.sendall(piece)
+"#;
+
+/// PostgreSQL's way: the parent accepts, forks and closes its copy.
+const FORKING: &str = r#"
+while True:
+    connection, _ = listener.accept()
+    if os.fork() == 0:
+        listener.close()
+        serve(connection)
+        os._exit(0)
+    connection.close()
+"#;
+
+fn python(ground: &Ground, script: &str) -> Result<Server> {
+    let mut python = command(ground, "python3");
+    python.args([
+        "-c",
+        &format!("{LISTEN}{script}"),
+        ENGINE.to_string().as_str(),
+    ]);
+    Server::start(ground, python, engine(8080))
+}
+
+fn connect(ground: &Ground) -> Result<TcpStream> {
+    let stream = ground.inside(|| TcpStream::connect(engine(8080)))?;
+    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.set_write_timeout(Some(PATIENCE))?;
+    Ok(stream)
+}
+
+/// Sends all of it, and reads what comes back until the end.
+fn echo(stream: &TcpStream, bytes: &[u8]) -> Result<Vec<u8>> {
+    std::thread::scope(|scope| {
+        let writer = scope.spawn(|| -> std::io::Result<()> {
+            let mut out = stream;
+            out.write_all(bytes)?;
+            out.shutdown(Shutdown::Write)
+        });
+        let mut all = Vec::new();
+        let mut from = stream;
+        from.read_to_end(&mut all)?;
+        writer.join().ok().context("the writer")??;
+        Ok(all)
+    })
+}
+
+/// Sends some of it, and reads as much.
+fn echo_part(mut stream: &TcpStream, bytes: &[u8]) -> Result<()> {
+    stream.write_all(bytes)?;
+    let mut back = vec![0; bytes.len()];
+    // The server's log is shown when a test panics.
+    stream
+        .read_exact(&mut back)
+        .expect("what was sent comes back");
+    assert!(back == bytes, "{} bytes came back changed", bytes.len());
+    Ok(())
+}
+
+/// How the bytes of this connection go.
+fn mode(stat: &Value, stream: &TcpStream) -> Option<String> {
+    let peer = stream.local_addr().ok()?.to_string();
+    let mut all = stat["connections"].as_array()?.iter();
+    let found = all.find(|connection| connection["remote"] == peer.as_str())?;
+    found["mode"].as_str().map(str::to_owned)
+}
+
+fn becomes(ground: &Ground, stream: &TcpStream, wished: &str) {
+    ground.eventually(&format!("the connection is {wished}"), |stat| {
+        mode(stat, stream).as_deref() == Some(wished)
+    });
+}
+
+/// The same, with bytes going to and fro meanwhile: a connection is asked for when it is used.
+fn becomes_in_use(ground: &Ground, stream: &TcpStream, wished: &str) -> Result<()> {
+    for _ in 0..1000 {
+        echo_part(stream, b"ping")?;
+        if mode(&ground.stat(), stream).as_deref() == Some(wished) {
+            return Ok(());
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    anyhow::bail!("it does not become {wished}")
+}
+
+fn ready() -> bool {
+    available() && have(&["python3"])
+}
+
+#[test]
+fn a_child_serves_what_its_parent_accepted_and_is_fast() -> Result<()> {
+    if !ready() {
+        return Ok(());
+    }
+    let ground = Ground::new()?;
+    let _server = python(&ground, FORKING)?;
+    let sent = body(3_000_000);
+    let streams: Vec<TcpStream> = (0..4).map(|_| connect(&ground)).collect::<Result<_>>()?;
+    for stream in &streams {
+        echo_part(stream, &sent[..10_000])?;
+        becomes_in_use(&ground, stream, "fast")?;
+    }
+    for stream in &streams {
+        assert!(echo(stream, &sent)? == sent);
+    }
+    Ok(())
+}
+
+/// Parent and child speak in turns (the first connection is the one by which the harness sees that it listens), as the peer asks them to.
+const BOTH: &str = r#"
+first, _ = listener.accept()
+first.close()
+connection, _ = listener.accept()
+assert connection.recv(3) == b"one"
+child = os.fork()
+if child == 0:
+    # The parent has read a part, and this one goes on.
+    assert connection.recv(3, socket.MSG_WAITALL) == b"two"
+    connection.sendall(b"child")
+    assert connection.getpeername() and connection.getsockname()[1] == 8080
+    while connection.recv(1) != b"!": pass
+    os._exit(0)
+while True:
+    # The child has what comes until it is told to end.
+    try: os.kill(child, 0)
+    except ProcessLookupError: break
+    time.sleep(0.01)
+connection.sendall(b"parent")
+serve(connection)
+"#;
+
+#[test]
+fn parent_and_child_use_one_connection() -> Result<()> {
+    if !ready() {
+        return Ok(());
+    }
+    let ground = Ground::new()?;
+    let _server = python(&ground, BOTH)?;
+    let mut stream = connect(&ground)?;
+    stream.write_all(b"onetwo")?;
+    let mut answer = [0; 5];
+    stream.read_exact(&mut answer)?;
+    assert_eq!(&answer, b"child");
+    becomes(&ground, &stream, "shared");
+    stream.write_all(b"!")?;
+    let mut answer = [0; 6];
+    stream.read_exact(&mut answer)?;
+    assert_eq!(&answer, b"parent");
+    becomes_in_use(&ground, &stream, "fast")?;
+    let sent = body(2_000_000);
+    assert!(echo(&stream, &sent)? == sent);
+    Ok(())
+}
+
+/// A daemon: the process that has the connections ends, and its child goes on.
+const DAEMON: &str = r#"
+first, _ = listener.accept()
+first.close()
+connection, _ = listener.accept()
+assert connection.recv(5, socket.MSG_WAITALL) == b"hello"
+connection.sendall(b"parent")
+if os.fork() != 0: os._exit(0)
+listener.close()
+serve(connection)
+"#;
+
+#[test]
+fn a_connection_outlives_the_process_that_accepted_it() -> Result<()> {
+    if !ready() {
+        return Ok(());
+    }
+    let ground = Ground::new()?;
+    let mut server = python(&ground, DAEMON)?;
+    let mut stream = connect(&ground)?;
+    stream.write_all(b"hello")?;
+    let mut answer = [0; 6];
+    stream.read_exact(&mut answer)?;
+    assert!(server.wait()?.success());
+    becomes_in_use(&ground, &stream, "fast")?;
+    let sent = body(2_000_000);
+    assert!(echo(&stream, &sent)? == sent);
+    Ok(())
+}
+
+/// Programs that read and write their standard input and output.
+fn programs_get_it_as_their_own(script: &str, wished: &str) -> Result<()> {
+    if !ready() {
+        return Ok(());
+    }
+    let ground = Ground::new()?;
+    let _server = python(&ground, script)?;
+    for _ in 0..2 {
+        let stream = connect(&ground)?;
+        echo_part(&stream, b"hello")?;
+        becomes(&ground, &stream, wished);
+        let sent = body(2_000_000);
+        assert!(echo(&stream, &sent)? == sent);
+    }
+    Ok(())
+}
+
+#[test]
+fn an_image_that_is_executed_gets_it() -> Result<()> {
+    programs_get_it_as_their_own(
+        r#"
+while True:
+    connection, _ = listener.accept()
+    if os.fork() == 0:
+        os.dup2(connection.fileno(), 0)
+        os.dup2(connection.fileno(), 1)
+        os.execvp("cat", ["cat"])
+    connection.close()
+"#,
+        "proxied",
+    )
+}
+
+#[test]
+fn a_process_that_executes_another_image_hands_over_what_it_was_using() -> Result<()> {
+    programs_get_it_as_their_own(
+        r#"
+while True:
+    connection, _ = listener.accept()
+    if os.fork() == 0:
+        # It is this process's for a while, with bytes that were not read.
+        piece = connection.recv(2)
+        connection.sendall(piece)
+        os.dup2(connection.fileno(), 0)
+        os.dup2(connection.fileno(), 1)
+        connection.close()
+        os.execvp("cat", ["cat"])
+    connection.close()
+"#,
+        "proxied",
+    )
+}
+
+#[test]
+fn a_program_that_is_started_gets_it() -> Result<()> {
+    programs_get_it_as_their_own(
+        r#"
+while True:
+    connection, _ = listener.accept()
+    subprocess.Popen(["cat"], stdin=connection, stdout=connection)
+    connection.close()
+"#,
+        "proxied",
+    )
+}
+
+#[test]
+fn a_program_under_a_number_of_its_own_is_fast() -> Result<()> {
+    programs_get_it_as_their_own(
+        r#"
+script = """
+import os, socket, sys
+connection = socket.socket(fileno=int(sys.argv[1]))
+while piece := connection.recv(65536): connection.sendall(piece)
+"""
+while True:
+    connection, _ = listener.accept()
+    number = connection.fileno()
+    subprocess.Popen([sys.executable, "-c", script, str(number)], pass_fds=[number])
+    connection.close()
+"#,
+        "fast",
+    )
+}
+
+#[test]
+fn pythons_forking_server_serves() -> Result<()> {
+    programs_get_it_as_their_own(
+        r#"
+import socketserver
+class Echo(socketserver.BaseRequestHandler):
+    def handle(self): serve(self.request)
+listener.close()
+class Server(socketserver.ForkingTCPServer): allow_reuse_address = True
+signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+with Server((sys.argv[1], 8080), Echo) as server: server.serve_forever()
+"#,
+        "fast",
+    )
+}
+
+/// Connections and the listener itself go to another process by messages.
+const PASSING: &str = r#"
+ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+if os.fork() == 0:
+    ours.close()
+    listener.close()
+    _, fds, _, _ = socket.recv_fds(theirs, 100, 4)
+    connection = socket.socket(fileno=fds[0])
+    serve(connection)
+    connection.close()
+    _, fds, _, _ = socket.recv_fds(theirs, 100, 4)
+    again = socket.socket(socket.AF_INET, socket.SOCK_STREAM, fileno=fds[0])
+    theirs.send(b"ready")
+    connection, _ = again.accept()
+    serve(connection)
+    os._exit(0)
+theirs.close()
+first, _ = listener.accept()
+first.close()
+connection, _ = listener.accept()
+assert connection.recv(4, socket.MSG_WAITALL) == b"head"
+socket.send_fds(ours, [b"a connection"], [connection.fileno()])
+connection.close()
+socket.send_fds(ours, [b"the listener"], [listener.fileno()])
+ours.recv(10)
+listener.close()
+time.sleep(1000)
+"#;
+
+#[test]
+fn connections_and_listeners_go_by_messages() -> Result<()> {
+    if !ready() {
+        return Ok(());
+    }
+    let ground = Ground::new()?;
+    let _server = python(&ground, PASSING)?;
+    let mut stream = connect(&ground)?;
+    stream.write_all(b"head")?;
+    echo_part(&stream, b"the rest")?;
+    becomes_in_use(&ground, &stream, "fast")?;
+    let sent = body(1_000_000);
+    assert!(echo(&stream, &sent)? == sent);
+    let stream = connect(&ground)?;
+    assert!(echo(&stream, &sent)? == sent);
+    Ok(())
+}
+
+/// Calls that the library does not see: of the system directly, and within libc.
+const RAW: &str = r#"
+import ctypes
+libc = ctypes.CDLL(None, use_errno=True)
+libc.fdopen.restype = ctypes.c_void_p
+libc.fgets.argtypes = [ctypes.c_char_p, ctypes.c_int, ctypes.c_void_p]
+libc.fputs.argtypes = [ctypes.c_char_p, ctypes.c_void_p]
+libc.fflush.argtypes = [ctypes.c_void_p]
+first, _ = listener.accept()
+first.close()
+connection, _ = listener.accept()
+fd = connection.fileno()
+assert connection.recv(1) == b"a"
+assert libc.syscall(1, fd, b"by a system call\n", 17) == 17
+while connection.recv(1) != b"b": pass
+stream = libc.fdopen(os.dup(fd), b"r+")
+line = ctypes.create_string_buffer(100)
+assert libc.fgets(line, 100, stream)
+libc.fputs(b"by a stream: " + line.value, stream)
+libc.fflush(stream)
+time.sleep(1000)
+"#;
+
+#[test]
+fn calls_that_the_library_does_not_see_reach_the_peer() -> Result<()> {
+    if !ready() {
+        return Ok(());
+    }
+    let ground = Ground::new()?;
+    let _server = python(&ground, RAW)?;
+    let mut stream = connect(&ground)?;
+    stream.write_all(b"a")?;
+    let mut answer = [0; 17];
+    stream.read_exact(&mut answer)?;
+    assert_eq!(&answer, b"by a system call\n");
+    stream.write_all(b"ba line\n")?;
+    let mut answer = [0; 20];
+    stream.read_exact(&mut answer)?;
+    assert_eq!(&answer, b"by a stream: a line\n");
+    becomes(&ground, &stream, "proxied");
+    Ok(())
+}
+
+/// The child waits by poll, select and epoll.
+const WAITING: &str = r#"
+def served(connection, wait):
+    while True:
+        wait()
+        piece = connection.recv(65536)
+        if not piece: return
+        connection.sendall(piece)
+while True:
+    connection, _ = listener.accept()
+    way = connection.recv(1)
+    before = select.epoll(); before.register(connection, select.EPOLLIN)
+    if os.fork() == 0:
+        fd = connection.fileno()
+        if way == b"p":
+            poll = select.poll(); poll.register(fd, select.POLLIN); wait = poll.poll
+        elif way == b"s":
+            wait = lambda: select.select([fd], [], [])
+        elif way == b"e":
+            epoll = select.epoll(); epoll.register(fd, select.EPOLLIN); wait = epoll.poll
+        else: os._exit(0)
+        served(connection, wait)
+        os._exit(0)
+    before.close()
+    connection.close()
+"#;
+
+#[test]
+fn a_child_waits_for_what_it_inherited() -> Result<()> {
+    if !ready() {
+        return Ok(());
+    }
+    let ground = Ground::new()?;
+    let _server = python(&ground, WAITING)?;
+    let sent = body(1_000_000);
+    for way in [b"p", b"s", b"e"] {
+        let mut stream = connect(&ground)?;
+        stream.write_all(way)?;
+        echo_part(&stream, b"to begin with")?;
+        becomes_in_use(&ground, &stream, "fast")?;
+        assert!(echo(&stream, &sent)? == sent);
+    }
+    Ok(())
+}
+
+#[test]
+fn socat_forks_and_starts_programs() -> Result<()> {
+    if !available() || !have(&["socat"]) {
+        return Ok(());
+    }
+    let ground = Ground::new()?;
+    let mut socat = command(&ground, "socat");
+    let listen = format!("TCP-LISTEN:8080,bind={ENGINE},reuseaddr,fork");
+    socat.args([listen.as_str(), "EXEC:cat"]);
+    let _server = Server::start(&ground, socat, engine(8080))?;
+    let sent = body(2_000_000);
+    for _ in 0..3 {
+        let stream = connect(&ground)?;
+        echo_part(&stream, b"hello")?;
+        assert!(echo(&stream, &sent)? == sent);
+    }
+    Ok(())
+}

@@ -1,0 +1,99 @@
+//! Executing and starting programs, and streams of C: what uses descriptors without this library.
+
+use libc::{FILE, c_char, c_int};
+
+use super::socket_of;
+use crate::guard::{is_inside, within};
+use crate::process::existing;
+use crate::real;
+use crate::socket::Socket;
+use crate::table::Thing;
+use std::sync::Arc;
+
+/// Another image takes the place of this one: its connections are handed over if it has their descriptors. In a child of vfork, whose memory is
+/// its parent's, the parent goes on having them.
+fn before_exec() {
+    if is_inside() {
+        return;
+    }
+    let Some(process) = existing() else { return };
+    within((), || {
+        if std::process::id() != process.pid {
+            return process.spawns_by(std::process::id());
+        }
+        let mut known: Vec<Arc<Socket>> = Vec::new();
+        for fd in process.table.used(0, c_int::MAX) {
+            if let Some(Thing::Socket(socket)) = process.get(fd)
+                && !known.iter().any(|other| Arc::ptr_eq(other, &socket))
+            {
+                known.push(socket);
+            }
+        }
+        known.iter().for_each(|socket| socket.before_exec());
+    });
+}
+
+/// A program is started that has what is inheritable.
+fn before_spawn() {
+    if !is_inside()
+        && let Some(process) = existing()
+    {
+        within((), || process.spawns());
+    }
+}
+
+macro_rules! images {
+    ($($before:ident: $name:ident($($argument:ident: $type:ty),*);)*) => {$(
+        #[doc = concat!(stringify!($name), ".")]
+        ///
+        /// # Safety
+        ///
+        /// As libc's.
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $name($($argument: $type),*) -> c_int {
+            $before();
+            // SAFETY: as libc's.
+            unsafe { real::$name($($argument),*) }
+        }
+    )*};
+}
+
+type List = *const *const c_char;
+
+images! {
+    before_exec: execve(path: *const c_char, arguments: List, environment: List);
+    before_exec: execv(path: *const c_char, arguments: List);
+    before_exec: execvp(file: *const c_char, arguments: List);
+    before_exec: execvpe(file: *const c_char, arguments: List, environment: List);
+    before_exec: fexecve(fd: c_int, arguments: List, environment: List);
+    before_exec: execveat(fd: c_int, path: *const c_char, arguments: List, environment: List, flags: c_int);
+    before_spawn: posix_spawn(pid: *mut libc::pid_t, path: *const c_char, actions: *const libc::posix_spawn_file_actions_t, attributes: *const libc::posix_spawnattr_t, arguments: List, environment: List);
+    before_spawn: posix_spawnp(pid: *mut libc::pid_t, file: *const c_char, actions: *const libc::posix_spawn_file_actions_t, attributes: *const libc::posix_spawnattr_t, arguments: List, environment: List);
+    before_spawn: system(command: *const c_char);
+}
+
+/// popen(3).
+///
+/// # Safety
+///
+/// As libc's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn popen(command: *const c_char, mode: *const c_char) -> *mut FILE {
+    before_spawn();
+    // SAFETY: as libc's.
+    unsafe { real::popen(command, mode) }
+}
+
+/// fdopen(3). libc reads and writes such a stream's descriptor by itself.
+///
+/// # Safety
+///
+/// As libc's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fdopen(fd: c_int, mode: *const c_char) -> *mut FILE {
+    if let Some(socket) = socket_of(fd).filter(|socket| socket.is_engines()) {
+        within((), || socket.stays());
+    }
+    // SAFETY: as libc's.
+    unsafe { real::fdopen(fd, mode) }
+}

@@ -1,0 +1,246 @@
+//! Getting for ourselves what was inherited, or is with the custodian.
+
+use std::net::SocketAddr;
+use std::os::fd::RawFd;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use sidecore_client::abi::agent::{LISTENER_V6, LISTENER_V6_ONLY};
+use sidecore_client::custody::Adopted;
+use sidecore_client::{Opt, RawSocket};
+
+use super::custody::{DescriptorCall, FIRST_WAIT, number_of};
+use super::{Listening, Role, Socket};
+use crate::process::{Link, process};
+use crate::table::lock;
+use crate::{log, sys};
+
+/// After a connection was not to be had it is asked for again some time later, each time twice as much as before, up to this.
+const LAST_WAIT: Duration = Duration::from_secs(1);
+
+/// How long the addresses of a connection that was asked for are waited for.
+const ADDRESSES: Duration = Duration::from_secs(1);
+
+/// Numbers that stdio uses.
+const STDIO: RawFd = 2;
+
+/// Room for what is left in a descriptor.
+const PIECE: usize = 64 << 10;
+
+/// What is in a descriptor now.
+fn rest_of(fd: RawFd) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    let mut piece = vec![0; PIECE];
+    let flags = rustix::net::RecvFlags::DONTWAIT;
+    loop {
+        match rustix::net::recv(sys::borrow(fd), &mut piece[..], flags) {
+            Ok((n, _)) if n > 0 => bytes.extend_from_slice(&piece[..n]),
+            Err(rustix::io::Errno::INTR) => {}
+            _ => return bytes,
+        }
+    }
+}
+
+/// Whether the agent has said so, and not the system.
+fn refused(error: &std::io::Error) -> bool {
+    use std::io::ErrorKind as K;
+    error.raw_os_error().is_none() && matches!(error.kind(), K::NotConnected | K::PermissionDenied)
+}
+
+impl Socket {
+    /// Asks for what was inherited, or is with the custodian. What comes of it is the role.
+    pub(super) fn contact(&self) {
+        let _alone = self.alone();
+        if self.descriptor_calls.load(Ordering::Acquire) > 0 {
+            // Somebody is in a call on the descriptor, and would never hear.
+            return;
+        }
+        let (role, fd, stays) = {
+            let state = lock(&self.state);
+            let stays = state.custody.stays || state.numbers.iter().any(|fd| *fd <= STDIO);
+            (state.role, state.numbers.first().copied(), stays)
+        };
+        let Some(fd) = fd.filter(|_| matches!(role, Role::Inherited | Role::Proxied)) else {
+            return;
+        };
+        let process = process();
+        let Some(number) = number_of(fd) else {
+            return self.is_lost();
+        };
+        let Some(link) = process.link() else {
+            return self.ask_without_ual(fd, number);
+        };
+        let unknown = {
+            let mut state = lock(&self.state);
+            state.custody.number = number;
+            state.custody.was_elsewhere = true;
+            state.custody.unknown + state.custody.holders()
+        };
+        match link.ual.adopt(sys::borrow(fd), number, unknown, stays) {
+            Ok(adopted) => {
+                lock(&self.state).custody.told();
+                self.adopted(&link, fd, number, adopted);
+            }
+            Err(error) => {
+                log::debug(format_args!("descriptor {number}: {error}"));
+                self.is_lost();
+            }
+        }
+    }
+
+    /// There are as many UALs as may be, perhaps: bytes can flow all the same.
+    fn ask_without_ual(&self, fd: RawFd, number: u64) {
+        let path = &process().config().socket;
+        match sidecore_client::custody::ask_without_ual(path, sys::borrow(fd), number) {
+            Ok(Adopted::Shared { local, peer }) => self.is_shared(local, peer),
+            Ok(_) => self.is_lost(),
+            Err(error) if refused(&error) => self.is_lost(),
+            // The agent cannot be reached from here, after chroot for one: whoever has the connection is asked when something is written.
+            Err(_) => self.is_shared(None, None),
+        }
+    }
+
+    /// Its bytes go through the descriptor for now.
+    fn is_shared(&self, local: Option<SocketAddr>, peer: Option<SocketAddr>) {
+        let mut state = lock(&self.state);
+        let wait = match state.custody.retry {
+            Some((_, wait)) => (wait * 2).min(LAST_WAIT),
+            None => FIRST_WAIT,
+        };
+        state.custody.retry = Some((Instant::now() + wait, wait));
+        state.custody.local = local.or(state.custody.local);
+        state.custody.peer = peer.or(state.custody.peer);
+        state.role = Role::Proxied;
+        drop(state);
+        self.learn_family(local);
+    }
+
+    fn is_lost(&self) {
+        log::info("a connection that was inherited cannot be used here");
+        lock(&self.state).role = Role::Lost;
+    }
+
+    fn adopted(&self, link: &Link, fd: RawFd, number: u64, adopted: Adopted) {
+        match adopted {
+            Adopted::Yours {
+                from, bytes, peer, ..
+            } => {
+                let mut before = rest_of(fd);
+                before.extend(bytes);
+                match link.sockets.take_over(from, number, before) {
+                    Ok(raw) => self.is_ours(raw, number, peer),
+                    Err(error) => {
+                        log::error(format_args!("descriptor {number}: lost: {error}"));
+                        self.is_lost();
+                    }
+                }
+            }
+            Adopted::Shared { local, peer } => {
+                self.is_shared(local, peer);
+            }
+            Adopted::Listener {
+                address,
+                backlog,
+                key,
+                flags,
+            } => {
+                let mut state = lock(&self.state);
+                state.role = Role::Engine;
+                state.listening = Some(Listening {
+                    local: address,
+                    backlog,
+                    key,
+                    held: false,
+                });
+                drop(state);
+                if flags & LISTENER_V6 != 0 {
+                    self.learn_family(Some((std::net::Ipv6Addr::UNSPECIFIED, 0).into()));
+                }
+                if flags & LISTENER_V6_ONLY != 0 {
+                    self.settings(|settings| settings.set_v6_only());
+                }
+            }
+        }
+    }
+
+    /// The connection is this process's alone.
+    fn is_ours(&self, raw: RawSocket, number: u64, peer: Option<SocketAddr>) {
+        raw.set_number(number);
+        // What was set while it was not here.
+        let address = peer.unwrap_or_else(|| (std::net::Ipv4Addr::UNSPECIFIED, 0).into());
+        let options: Vec<(Opt, u64)> = self.settings(|settings| settings.before(false, address));
+        for (option, value) in options {
+            raw.set_option(option, value);
+        }
+        {
+            let mut state = lock(&self.state);
+            state.role = Role::Engine;
+            state.raw = Some(raw);
+            state.connected = true;
+            state.custody.retry = None;
+        }
+        self.learn_family(peer);
+        self.items_from_system();
+        self.wake_pollers();
+        log::debug(format_args!("descriptor {number}: fast"));
+    }
+
+    /// Local and peer's address of a connection that is not here. Who was just asked for it tells them soon.
+    pub(super) fn learn_addresses(&self) -> (Option<SocketAddr>, Option<SocketAddr>) {
+        let begun = Instant::now();
+        loop {
+            let (local, peer, proxied) = {
+                let state = lock(&self.state);
+                let proxied = state.role == Role::Proxied;
+                (state.custody.local, state.custody.peer, proxied)
+            };
+            let known = local.is_some() && peer.is_some();
+            if known || !proxied || begun.elapsed() >= ADDRESSES {
+                return (local, peer);
+            }
+            std::thread::sleep(FIRST_WAIT / 4);
+            self.contact();
+            if let Some(raw) = self.raw() {
+                return (raw.local_address().ok(), raw.peer_address().ok());
+            }
+        }
+    }
+
+    /// Whether the connection may be with the custodian: false for all that are fast.
+    #[inline]
+    pub(crate) fn may_be_elsewhere(&self) -> bool {
+        self.elsewhere.load(Ordering::Relaxed)
+    }
+
+    /// Before a call that moves bytes: gets the connection if it may be had. While it is not here the call is the system's, on the
+    /// descriptor, as long as the answer lives.
+    pub(crate) fn descriptor_call(&self) -> Option<DescriptorCall<'_>> {
+        self.look_again();
+        let _alone = self.alone();
+        if lock(&self.state).role != Role::Proxied {
+            return None;
+        }
+        self.descriptor_calls.fetch_add(1, Ordering::Acquire);
+        Some(DescriptorCall(&self.descriptor_calls))
+    }
+
+    /// Asks for a connection that is not here, if it is time to.
+    pub(super) fn look_again(&self) {
+        let (role, due) = {
+            let state = lock(&self.state);
+            let due = state
+                .custody
+                .retry
+                .is_none_or(|(at, _)| at <= Instant::now());
+            (state.role, due && !state.custody.stays)
+        };
+        if role == Role::Inherited || role == Role::Proxied && due {
+            self.contact();
+        }
+        let state = lock(&self.state);
+        if !matches!(state.role, Role::Inherited | Role::Proxied) {
+            // With the role looked at: it may be handed over at any time.
+            self.elsewhere.store(false, Ordering::Relaxed);
+        }
+    }
+}
