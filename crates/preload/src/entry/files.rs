@@ -131,7 +131,7 @@ pub unsafe extern "C-unwind" fn splice(
 ) -> ssize_t {
     // SAFETY: as libc's.
     let system = || unsafe { real::splice(from, from_at, to, to_at, len, flags) };
-    if let Some(done) = elsewhere(from, &system) {
+    if let Some(done) = elsewhere(from, system) {
         return done;
     }
     let ours = || splice_here(from, !from_at.is_null(), to, !to_at.is_null(), len, flags);
