@@ -1,11 +1,18 @@
 #!/usr/bin/env bash
-# Installs what a make target needs: each argument is PACKAGE:COMMAND, or PACKAGE:/PATH of what is no command. Debian packages by apt-get (as root), cargo-* tools and cbindgen by cargo.
+# Installs what a make target needs: each argument is PACKAGE:COMMAND, or PACKAGE:/FILE. Debian packages by apt-get (as root), cargo-* tools and
+# cbindgen by cargo. A ? before it: only where this system has the package.
 set -euo pipefail
 
 need_apt=()
 for want in "$@"; do
+    optional=
+    case "$want" in \?*) optional=1 want=${want#\?} ;; esac
     package=${want%%:*} command=${want##*:}
     case "$command" in /*) [ -e "$command" ] && continue ;; esac
+    if [ -n "$optional" ] && ! apt-cache show "$package" >/dev/null 2>&1; then
+        echo "setup: this system has no package $package: what needs it is skipped" >&2
+        continue
+    fi
     PATH="$PATH:/usr/sbin:/sbin" command -v "$command" >/dev/null 2>&1 && continue
     case "$package" in
     cargo-* | cbindgen) cargo install --locked --quiet "$package" ;;

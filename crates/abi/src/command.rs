@@ -42,7 +42,8 @@ pub enum Operation {
     /// Bind to an address. Body 0..3: [`Address`] (port 0: any free one). Completes with the address in body 0..3.
     Bind = 3,
     /// Listen. Body 0: backlog (32 bits). Body 1: 0, or a key: listeners of the same user at the same address with the same key share its
-    /// connections. Completes with the local address.
+    /// connections. Body 2: 1: only have the port, which refuses connections, until Listen comes once more without this. Completes with the
+    /// local address.
     Listen = 4,
     /// Accept one connection on the listener. Body 0: handle of the child, which must exist and be unconnected; receives may
     /// have been posted on it. Answers with [`crate::EventKind::Accepted`] when a connection is there.

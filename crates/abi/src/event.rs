@@ -7,6 +7,8 @@
 //!   words 3..8: body by kind
 //! ```
 
+use core::net::{IpAddr, Ipv4Addr};
+
 use crate::{Address, DtiHandle, Entry, RegionId, Status};
 
 /// What happened. The body words are numbered from 0 (= word 3 of the entry).
@@ -32,7 +34,8 @@ pub enum EventKind {
     /// The connection is over; nothing else will come for this handle *but* answers to commands that were posted before this event was
     /// read. The handle is free once the application itself has closed it as well. Status: Ok for an orderly end.
     Closed = 6,
-    /// A datagram, in a chunk. Body 0 and 1 as [`EventKind::Received`]; body 2..5: sender's address.
+    /// A datagram, in a chunk. Body 0 and 1 as [`EventKind::Received`]; body 2..5: sender's address. The cookie says how it arrived:
+    /// [`Event::arrival`].
     Datagram = 7,
     /// The region with the cookie's registration is ready. Body 0: its id.
     Registered = 8,
@@ -101,6 +104,47 @@ pub mod flags {
 /// In place of a chunk: there is none.
 pub const NO_CHUNK: u32 = u32::MAX;
 
+/// Bytes that follow a datagram of IPv6 in its chunk: the address to which it was sent, in network order.
+pub const DESTINATION_LEN: usize = 16;
+
+/// The cookie of a Datagram, and what follows it in its chunk.
+///
+/// ```text
+///   | hops (8) | class (8) | family of the destination: 4, 6 (16) | destination of IPv4, network order (32) |
+/// ```
+///
+/// Class is the octet with DSCP and ECN. The destination of IPv6 has no room here: it follows the datagram's last byte.
+pub fn arrival(hops: u8, class: u8, to: IpAddr) -> (u64, Option<[u8; DESTINATION_LEN]>) {
+    let (family, v4, tail) = match to {
+        IpAddr::V4(to) => (4u64, to.to_bits(), None),
+        IpAddr::V6(to) => (6, 0, Some(to.octets())),
+    };
+    let cookie = u64::from(hops) | u64::from(class) << 8 | family << 16 | u64::from(v4) << 32;
+    (cookie, tail)
+}
+
+/// How a datagram arrived, as its event says.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Arrival {
+    /// Time to live or hop limit that was left.
+    pub hops: u8,
+    /// DSCP and ECN (RFC 2474, RFC 3168).
+    pub class: u8,
+    /// Where it was sent.
+    pub to: Destination,
+}
+
+/// Where a datagram was sent, as its event says.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Destination {
+    /// Not told.
+    Unknown,
+    /// This address of IPv4.
+    V4(Ipv4Addr),
+    /// The address of IPv6 in the [`DESTINATION_LEN`] bytes behind the datagram.
+    Behind,
+}
+
 /// An event, taken apart.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Event {
@@ -112,7 +156,7 @@ pub struct Event {
     pub status: Status,
     /// The DTI.
     pub dti: DtiHandle,
-    /// Cookie of the command that this answers, or 0.
+    /// Cookie of the command that this answers, or 0. Of a Datagram: see [`arrival`].
     pub cookie: u64,
     /// By kind.
     pub body: [u64; 5],
@@ -166,6 +210,20 @@ impl Event {
             i += 1;
         }
         self
+    }
+
+    /// How a Datagram arrived.
+    pub const fn arrival(&self) -> Arrival {
+        let to = match (self.cookie >> 16) as u16 {
+            4 => Destination::V4(Ipv4Addr::from_bits((self.cookie >> 32) as u32)),
+            6 => Destination::Behind,
+            _ => Destination::Unknown,
+        };
+        Arrival {
+            hops: self.cookie as u8,
+            class: (self.cookie >> 8) as u8,
+            to,
+        }
     }
 
     /// The chunk of a Received, Datagram or ErrorReport.
@@ -279,6 +337,21 @@ mod tests {
             Event::decode(&failed.encode()).unwrap().flags,
             flags::FAILED
         );
+        for to in ["10.77.0.2", "::ffff:10.77.0.2", "2001:db8::2"] {
+            let to: IpAddr = to.parse().unwrap();
+            let (cookie, tail) = arrival(64, 0xb9, to);
+            let mut event = Event::new(EventKind::Datagram, dti, cookie, Status::Ok);
+            let told = event.arrival();
+            assert_eq!((told.hops, told.class), (64, 0xb9));
+            match to {
+                IpAddr::V4(to) => assert_eq!((told.to, tail), (Destination::V4(to), None)),
+                IpAddr::V6(to) => {
+                    assert_eq!((told.to, tail), (Destination::Behind, Some(to.octets())));
+                }
+            }
+            event.cookie = 0;
+            assert_eq!(event.arrival().to, Destination::Unknown);
+        }
         for raw in 0..=15 {
             assert_eq!(EventKind::from_raw(raw).unwrap() as u8, raw);
         }

@@ -76,7 +76,11 @@ impl Queue {
             } else {
                 self.ual.dti(dti.index, dti.generation)
             },
-            cookie: event.cookie,
+            cookie: match event.kind {
+                // Says how it arrived, which this interface does not tell.
+                EventKind::Datagram => 0,
+                _ => event.cookie,
+            },
             chunk: 0,
             data: ptr::null(),
             length: 0,

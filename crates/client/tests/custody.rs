@@ -75,7 +75,7 @@ fn read_exact(raw: &RawSocket, len: usize) -> Vec<u8> {
 fn write_all(raw: &RawSocket, mut bytes: &[u8]) {
     while !bytes.is_empty() {
         let n = raw
-            .block(None, || raw.write(&[IoSlice::new(bytes)], false))
+            .block(None, || raw.write(&[IoSlice::new(bytes)], 0))
             .unwrap();
         bytes = &bytes[n..];
     }
@@ -170,7 +170,7 @@ fn a_connection_is_handed_over_in_the_middle_of_transfers_and_no_byte_is_lost() 
     let up = pattern(7, 4 * MEGABYTE);
     let mut got = read_exact(&pair.raw, MEGABYTE);
     // More than what a window lets out at once, so that some is not acknowledged.
-    let n = pair.raw.write(&[IoSlice::new(&up)], false).unwrap();
+    let n = pair.raw.write(&[IoSlice::new(&up)], 0).unwrap();
     release(&ours, &pair, 1, true);
     let error = pair.raw.read(&mut [IoSliceMut::new(&mut [0])], false);
     assert!(is_elsewhere(&error.unwrap_err()));

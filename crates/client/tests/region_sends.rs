@@ -86,7 +86,7 @@ fn bytes_arrive_and_are_told_of_in_order() {
     // A written one between.
     assert_eq!(
         client
-            .write(&[io::IoSlice::new(b"between")], false)
+            .write(&[io::IoSlice::new(b"between")], 0)
             .unwrap(),
         7
     );

@@ -138,8 +138,13 @@ pub fn command(ground: &Ground, program: &str) -> Command {
     command
 }
 
-/// Runs a command to its end; an error when it takes too long, or fails.
-pub fn finish(mut command: Command) -> Result<Output> {
+/// Runs a command to its end; an error when it takes more than a minute, or fails.
+pub fn finish(command: Command) -> Result<Output> {
+    finish_within(command, PATIENCE)
+}
+
+/// The same, with so much time.
+pub fn finish_within(mut command: Command, patience: Duration) -> Result<Output> {
     let shown = format!("{command:?}");
     command.stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().with_context(|| shown.clone())?;
@@ -166,10 +171,17 @@ pub fn finish(mut command: Command) -> Result<Output> {
         if let Some(status) = child.try_wait()? {
             break status;
         }
-        if begun.elapsed() > PATIENCE {
+        if begun.elapsed() > patience {
+            // Python tells where its threads are, and ends.
+            if let Some(pid) = rustix::process::Pid::from_raw(child.id() as i32) {
+                let _ = rustix::process::kill_process(pid, rustix::process::Signal::ABORT);
+            }
+            std::thread::sleep(Duration::from_secs(1));
             child.kill()?;
             child.wait()?;
-            bail!("{shown}: not done after {PATIENCE:?}");
+            let said = err.join().unwrap_or_default();
+            let said = String::from_utf8_lossy(&said);
+            bail!("{shown}: not done after {patience:?}\n{said}");
         }
         std::thread::sleep(Duration::from_millis(5));
     };

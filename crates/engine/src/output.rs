@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use sidecore_nic::{AnyNic, Nic, TxFrame};
 use sidecore_shm::MemRef;
 use sidecore_stack::{
-    ConnId, DatagramError, FrameSink, Host, SinkCaps, TxOffload, TxPayload, User,
+    ConnId, DatagramError, Envelope, FrameSink, Host, SinkCaps, TxOffload, TxPayload, User,
 };
 use sidecore_tcp::CloseReason;
 
@@ -129,21 +129,15 @@ impl Host for Input<'_> {
         );
     }
 
-    fn datagram(
-        &mut self,
-        user: User,
-        frame_offset: u32,
-        len: u32,
-        from: SocketAddr,
-        _to: SocketAddr,
-    ) {
+    fn datagram(&mut self, user: User, frame_offset: u32, len: u32, envelope: &Envelope) {
         self.tables
-            .datagram(&self.frame, user, frame_offset, len, from);
+            .datagram(&self.frame, user, (frame_offset, len), envelope);
     }
 
-    fn datagram_bytes(&mut self, user: User, bytes: &[u8], from: SocketAddr, _to: SocketAddr) {
+    fn datagram_bytes(&mut self, user: User, bytes: &[u8], envelope: &Envelope) {
+        let all = (0, bytes.len() as u32);
         self.tables
-            .datagram(&Frame::Device(bytes), user, 0, bytes.len() as u32, from);
+            .datagram(&Frame::Device(bytes), user, all, envelope);
     }
 }
 
@@ -153,8 +147,8 @@ impl Host for Output<'_> {
 
     fn store(&mut self, _: User, _: ConnId, _: u32, _: u32, _: u64, _: bool) {}
     fn store_bytes(&mut self, _: User, _: ConnId, _: &[u8], _: u64, _: bool) {}
-    fn datagram(&mut self, _: User, _: u32, _: u32, _: SocketAddr, _: SocketAddr) {}
-    fn datagram_bytes(&mut self, _: User, _: &[u8], _: SocketAddr, _: SocketAddr) {}
+    fn datagram(&mut self, _: User, _: u32, _: u32, _: &Envelope) {}
+    fn datagram_bytes(&mut self, _: User, _: &[u8], _: &Envelope) {}
 }
 
 impl FrameSink for Output<'_> {

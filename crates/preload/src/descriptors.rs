@@ -6,10 +6,10 @@ use std::sync::Mutex;
 
 use rustix::io::Errno;
 
-use crate::errors;
 use crate::process::{Link, Process};
 use crate::sys;
 use crate::table::lock;
+use crate::{cancel, errors};
 
 /// Asked for at first; twice as many each time they were used up, up to as many as wait.
 const FIRST_BATCH: usize = 4;
@@ -57,7 +57,7 @@ impl Stash {
             sys::close(spare.fd.into_raw_fd());
         }
         let batch = (spares.asked * 2).clamp(FIRST_BATCH, MOST);
-        let (first, fds) = errors::told(link.ual.descriptors(batch))?;
+        let (first, fds) = errors::told(cancel::held_off(|| link.ual.descriptors(batch)))?;
         spares.asked = batch;
         let new = fds.into_iter().zip(first..).map(|(fd, number)| Spare {
             number,

@@ -23,6 +23,7 @@ use libc::{c_int, epoll_event, pollfd};
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::io::Errno;
 
+use crate::cancel::Sleep;
 use crate::kick::Kick;
 use crate::poll;
 use crate::process::{Process, process};
@@ -139,6 +140,7 @@ impl Epoll {
             Some(Thing::Epoll(set)) => Source::Set(set),
             Some(Thing::Socket(socket)) => Source::Socket(socket),
         };
+        check_exclusive(operation, &source, events)?;
         if let Source::Socket(socket) = &source {
             // What was inherited is asked for here.
             drop(socket.route());
@@ -155,6 +157,7 @@ impl Epoll {
                 Ok(())
             }
             (_, None) => Err(Errno::NOENT),
+            (libc::EPOLL_CTL_MOD, Some(item)) if item.is_exclusive() => Err(Errno::INVAL),
             (libc::EPOLL_CTL_MOD, Some(item)) => {
                 if source.has_system() {
                     system()?;
@@ -177,7 +180,7 @@ impl Epoll {
     }
 
     fn add(self: &Arc<Self>, key: Key, source: &Source, events: u32, data: u64) {
-        let item = Item::new(key, self, events, data);
+        let item = Item::new(key, self, source, events, data);
         lock(&self.inner).items.insert(key, Arc::clone(&item));
         match source {
             Source::Socket(socket) => {
@@ -227,15 +230,18 @@ impl Epoll {
         inner.bump = Some(bump);
     }
 
-    /// Runs the system's own wait, if there is nothing of the engine's; else, or when something came meanwhile and nothing else was found,
-    /// `None`.
-    pub(crate) fn wait_in_system(
-        &self,
-        events: &mut [epoll_event],
-        wait: impl FnOnce(&mut [epoll_event]) -> c_int,
-    ) -> Option<c_int> {
+    /// A thread is about to run the system's own wait. False, and nothing noted, if there is something of the engine's.
+    pub(crate) fn begin_system_wait(&self) -> bool {
         self.waiting.fetch_add(1, Ordering::SeqCst);
-        let found = (!self.has_engine()).then(|| wait(events));
+        if self.has_engine() {
+            self.end_system_wait();
+            return false;
+        }
+        true
+    }
+
+    /// It has.
+    pub(crate) fn end_system_wait(&self) {
         if self.waiting.fetch_sub(1, Ordering::SeqCst) == 1 && self.has_engine() {
             let bump = lock(&self.inner).bump.take();
             if let Some(bump) = bump {
@@ -244,7 +250,10 @@ impl Epoll {
                 process().release(fd);
             }
         }
-        let found = found?;
+    }
+
+    /// What the system's own wait found for the program; `None`: it was ended because there is something of the engine's by now.
+    pub(crate) fn found(events: &mut [epoll_event], found: c_int) -> Option<c_int> {
         let count = usize::try_from(found).unwrap_or(0).min(events.len());
         let left = without_bump(events, count);
         (left == count)
@@ -253,17 +262,20 @@ impl Epoll {
     }
 
     /// Puts an item on the ready list, to be looked at, and wakes a thread for it.
-    pub(crate) fn enqueue(&self, item: &Arc<Item>) {
+    /// Says whether one was woken.
+    pub(crate) fn enqueue(&self, item: &Arc<Item>) -> bool {
         let mut wake = Vec::new();
+        let woken;
         {
             let mut inner = lock(&self.inner);
             if item.queue() {
                 inner.ready.push_back(Arc::clone(item));
             }
             wake.extend(inner.watchers.iter().map(|(_, waker)| waker.clone()));
-            wake_one(&inner);
+            woken = wake_one(&inner) || !wake.is_empty();
         }
         wake.into_iter().for_each(Waker::wake);
+        woken
     }
 
     fn remove(&self, item: &Arc<Item>) {
@@ -343,6 +355,16 @@ impl Epoll {
         Ok(found + without_bump(room, more))
     }
 
+    /// The set itself as something to wait for, if it has anything of the system's.
+    fn of_system(&self) -> Option<pollfd> {
+        let set = pollfd {
+            fd: self.fd(),
+            events: libc::POLLIN,
+            revents: 0,
+        };
+        self.system.load(Ordering::Relaxed).then_some(set)
+    }
+
     /// epoll_pwait, where something of the engine's is in the set.
     pub(crate) fn wait(
         &self,
@@ -355,9 +377,14 @@ impl Epoll {
         let kick = Kick::of_thread(process)?;
         let sleeper = Sleeper::new(self, &kick);
         let mut system: Vec<pollfd> = Vec::with_capacity(3);
+        let cancelled = Sleep::on_kick(&kick);
         loop {
             process.tend();
             kick.prepare();
+            if cancelled.is_over() {
+                kick.cancel();
+                return Err(Errno::INTR);
+            }
             if let Some(link) = process.opened() {
                 // Its end is told by the sockets.
                 let _ = link.sockets.turn(Duration::ZERO);
@@ -376,13 +403,7 @@ impl Epoll {
             }
             let left = deadline.map(|at| at.saturating_duration_since(Instant::now()));
             system.clear();
-            if self.system.load(Ordering::Relaxed) {
-                system.push(pollfd {
-                    fd: self.fd(),
-                    events: libc::POLLIN,
-                    revents: 0,
-                });
-            }
+            system.extend(self.of_system());
             let slept = if left == Some(Duration::ZERO) {
                 sys::ppoll(&mut system, left, mask).map(|_| ())
             } else {
@@ -403,6 +424,26 @@ impl Epoll {
     }
 }
 
+/// What Linux takes EPOLLEXCLUSIVE with: a new entry of something that is no set, and nothing that says how but edges.
+fn check_exclusive(operation: c_int, source: &Source, events: u32) -> Result<(), Errno> {
+    if events & libc::EPOLLEXCLUSIVE as u32 == 0 {
+        return Ok(());
+    }
+    let with = libc::EPOLLIN
+        | libc::EPOLLOUT
+        | libc::EPOLLERR
+        | libc::EPOLLHUP
+        | libc::EPOLLWAKEUP
+        | libc::EPOLLET
+        | libc::EPOLLEXCLUSIVE;
+    match source {
+        Source::Socket(_) if operation == libc::EPOLL_CTL_ADD && events & !(with as u32) == 0 => {
+            Ok(())
+        }
+        _ => Err(Errno::INVAL),
+    }
+}
+
 /// Takes the [`BUMP`] out of the first `count` events; how many are left.
 fn without_bump(events: &mut [epoll_event], count: usize) -> usize {
     let mut left = 0;
@@ -416,9 +457,9 @@ fn without_bump(events: &mut [epoll_event], count: usize) -> usize {
     left
 }
 
-/// Wakes one of the threads that sleep, if one does.
-fn wake_one(inner: &Inner) {
-    let _ = inner.sleepers.iter().any(|kick| kick.wake_if_asleep());
+/// Wakes one of the threads that sleep; false if none does.
+fn wake_one(inner: &Inner) -> bool {
+    inner.sleepers.iter().any(|kick| kick.wake_if_asleep())
 }
 
 /// A thread's place among those that wait.

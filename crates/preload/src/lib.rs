@@ -11,16 +11,20 @@
 //!   real, sys   libc's own functions, and the system's calls
 //! ```
 
+mod cancel;
 mod config;
+mod control;
 mod descriptors;
 mod entry;
 mod epoll;
 mod errors;
 mod fork;
 mod guard;
+mod interrupt;
 mod kick;
 mod lent;
 mod log;
+mod memory;
 mod options;
 mod poll;
 mod process;

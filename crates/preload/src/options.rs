@@ -1,200 +1,92 @@
-//! Socket options: what was set, and what the engine knows under which name.
+//! Socket options: what was set, and what the engine knows of it.
 
-use std::net::SocketAddr;
+mod groups;
+mod table;
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
 use libc::c_int;
 use rustix::io::Errno;
-use sidecore_client::Opt;
+use sidecore_client::abi::Membership;
+use sidecore_client::{Opt, RawSocket};
 
+use crate::control::Asked;
 use crate::errors::told;
+use crate::log;
+use crate::process::process;
 use crate::socket::{Kind, Route, Socket, timeout};
+use table::{
+    CONGESTION, CORKED, LINGER, MULTICAST_IF, Name, READ_TIMEOUT, RECEIVE_BUFFER, REUSE_PORT,
+    SEND_BUFFER, TCP_INFO, URGENT_INLINE, V6_ONLY, WRITE_TIMEOUT, time, time_bytes, translate,
+};
 
 /// What a program has set on a socket.
 #[derive(Clone, Default)]
 pub(crate) struct Settings {
     pub(crate) read_timeout: Option<Duration>,
     pub(crate) write_timeout: Option<Duration>,
-    /// Level, name and value, each option once, in the order in which they were set first.
+    /// Level, name and value as it is told when asked, each option once, in the order in which they were set first.
     set: Vec<(c_int, c_int, Vec<u8>)>,
+    /// What was joined before there was a socket of the engine's to join with.
+    groups: Vec<Membership>,
+    /// The datagram that is being put together (MSG_MORE, UDP_CORK), and where it goes.
+    pub(crate) corked: Option<(Vec<u8>, Option<SocketAddr>)>,
+    /// It was said of a stream: options of datagrams change nothing.
+    stream: bool,
 }
 
-/// An option by level and name.
-type Name = (c_int, c_int);
-
-const CONGESTION: Name = (libc::IPPROTO_TCP, libc::TCP_CONGESTION);
-const LINGER: Name = (libc::SOL_SOCKET, libc::SO_LINGER);
-const READ_TIMEOUT: Name = (libc::SOL_SOCKET, libc::SO_RCVTIMEO);
-const WRITE_TIMEOUT: Name = (libc::SOL_SOCKET, libc::SO_SNDTIMEO);
-const TCP_INFO: Name = (libc::IPPROTO_TCP, libc::TCP_INFO);
-const V6_ONLY: Name = (libc::IPPROTO_IPV6, libc::IPV6_V6ONLY);
-
-/// Options whose value is a number: the engine's name, and by how much it is multiplied (seconds and milliseconds to microseconds).
-const NUMBERS: &[(Name, Opt, u64)] = &[
-    ((libc::SOL_SOCKET, libc::SO_KEEPALIVE), Opt::Keepalive, 1),
-    ((libc::SOL_SOCKET, libc::SO_RCVBUF), Opt::ReceiveBuffer, 1),
-    ((libc::IPPROTO_TCP, libc::TCP_NODELAY), Opt::NoDelay, 1),
-    ((libc::IPPROTO_TCP, libc::TCP_CORK), Opt::Cork, 1),
-    ((libc::IPPROTO_TCP, libc::TCP_QUICKACK), Opt::QuickAck, 1),
-    (
-        (libc::IPPROTO_TCP, libc::TCP_KEEPIDLE),
-        Opt::KeepaliveIdle,
-        1_000_000,
-    ),
-    (
-        (libc::IPPROTO_TCP, libc::TCP_KEEPINTVL),
-        Opt::KeepaliveInterval,
-        1_000_000,
-    ),
-    (
-        (libc::IPPROTO_TCP, libc::TCP_KEEPCNT),
-        Opt::KeepaliveProbes,
-        1,
-    ),
-    (
-        (libc::IPPROTO_TCP, libc::TCP_USER_TIMEOUT),
-        Opt::UserTimeout,
-        1000,
-    ),
-    (
-        (libc::IPPROTO_TCP, libc::TCP_WINDOW_CLAMP),
-        Opt::WindowClamp,
-        1,
-    ),
-    (
-        (libc::IPPROTO_TCP, libc::TCP_NOTSENT_LOWAT),
-        Opt::NotsentLowat,
-        1,
-    ),
-    ((libc::IPPROTO_TCP, libc::TCP_MAXSEG), Opt::MaxSegment, 1),
-    ((libc::IPPROTO_TCP, libc::TCP_SYNCNT), Opt::SynRetries, 1),
-    (
-        (libc::IPPROTO_TCP, libc::TCP_DEFER_ACCEPT),
-        Opt::DeferAccept,
-        1_000_000,
-    ),
-    ((libc::IPPROTO_TCP, libc::TCP_FASTOPEN), Opt::FastOpen, 1),
-    (
-        (libc::IPPROTO_TCP, libc::TCP_LINGER2),
-        Opt::FinWait2,
-        1_000_000,
-    ),
-    ((libc::IPPROTO_IP, libc::IP_TOS), Opt::TrafficClass, 1),
-    ((libc::IPPROTO_IP, libc::IP_TTL), Opt::HopLimit, 1),
-    (
-        (libc::IPPROTO_IPV6, libc::IPV6_TCLASS),
-        Opt::TrafficClass,
-        1,
-    ),
-    (
-        (libc::IPPROTO_IPV6, libc::IPV6_UNICAST_HOPS),
-        Opt::HopLimit,
-        1,
-    ),
-    (V6_ONLY, Opt::V6Only, 1),
-];
-
-/// Options that change nothing here, are taken, and given back as they were set (else as a number 0).
-const TAKEN: &[Name] = &[
-    (libc::SOL_SOCKET, libc::SO_REUSEADDR),
-    (libc::SOL_SOCKET, libc::SO_REUSEPORT),
-    (libc::SOL_SOCKET, libc::SO_BROADCAST),
-    (libc::SOL_SOCKET, libc::SO_DONTROUTE),
-    (libc::SOL_SOCKET, libc::SO_OOBINLINE),
-    (libc::SOL_SOCKET, libc::SO_PRIORITY),
-    (libc::SOL_SOCKET, libc::SO_SNDBUF),
-    (libc::SOL_SOCKET, libc::SO_RCVLOWAT),
-    (libc::SOL_SOCKET, libc::SO_TIMESTAMP),
-    (libc::SOL_SOCKET, libc::SO_TIMESTAMPNS),
-    (libc::SOL_SOCKET, libc::SO_BUSY_POLL),
-    (libc::SOL_SOCKET, libc::SO_INCOMING_CPU),
-    (libc::SOL_SOCKET, libc::SO_MARK),
-    (libc::IPPROTO_IP, libc::IP_MTU_DISCOVER),
-    (libc::IPPROTO_IP, libc::IP_PKTINFO),
-    (libc::IPPROTO_IP, libc::IP_RECVERR),
-    (libc::IPPROTO_IP, libc::IP_RECVTTL),
-    (libc::IPPROTO_IP, libc::IP_RECVTOS),
-    (libc::IPPROTO_IP, libc::IP_FREEBIND),
-    (libc::IPPROTO_IP, libc::IP_BIND_ADDRESS_NO_PORT),
-    (libc::IPPROTO_IPV6, libc::IPV6_MTU_DISCOVER),
-    (libc::IPPROTO_IPV6, libc::IPV6_RECVPKTINFO),
-    (libc::IPPROTO_IPV6, libc::IPV6_RECVERR),
-    (libc::IPPROTO_IPV6, libc::IPV6_RECVTCLASS),
-    (libc::IPPROTO_IPV6, libc::IPV6_RECVHOPLIMIT),
-];
-
-fn number(value: &[u8]) -> Option<i64> {
-    match value.len() {
-        0 => None,
-        1..4 => Some(value[0].into()),
-        _ => value[..4]
-            .try_into()
-            .ok()
-            .map(|v| i32::from_ne_bytes(v).into()),
-    }
-}
-
-/// A `struct timeval`.
-fn time(value: &[u8]) -> Result<Duration, Errno> {
-    let seconds: [u8; 8] = value
-        .get(..8)
-        .and_then(|v| v.try_into().ok())
-        .ok_or(Errno::INVAL)?;
-    let micros: [u8; 8] = value
-        .get(8..16)
-        .and_then(|v| v.try_into().ok())
-        .ok_or(Errno::INVAL)?;
-    let (seconds, micros) = (i64::from_ne_bytes(seconds), i64::from_ne_bytes(micros));
-    if !(0..1_000_000).contains(&micros) {
-        return Err(Errno::DOM);
-    }
-    let seconds = u64::try_from(seconds).unwrap_or(0);
-    Ok(Duration::from_secs(seconds) + Duration::from_micros(micros as u64))
-}
-
-fn time_bytes(time: Option<Duration>) -> Vec<u8> {
-    let time = time.unwrap_or_default();
-    let mut bytes = time.as_secs().to_ne_bytes().to_vec();
-    bytes.extend(u64::from(time.subsec_micros()).to_ne_bytes());
-    bytes
-}
-
-/// What the engine is told for an option's value; `None`: nothing.
-fn translate(name: Name, value: &[u8]) -> Option<(Opt, u64)> {
-    if name == LINGER {
-        let (on, seconds) = (number(value)?, number(value.get(4..)?)?);
-        let time = match on {
-            0 => u64::MAX,
-            _ => u64::try_from(seconds).unwrap_or(0) * 1_000_000,
-        };
-        return Some((Opt::Linger, time));
-    }
-    let (_, option, unit) = NUMBERS.iter().find(|(known, ..)| *known == name)?;
-    let value = u64::try_from(number(value)?).ok()?;
-    Some((*option, value * unit))
+/// Messages that a receive is to give beside a datagram.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Wanted {
+    /// The destination (IP_PKTINFO, IPV6_RECVPKTINFO).
+    pub(crate) info: bool,
+    /// The same as an address and port (IP_RECVORIGDSTADDR).
+    pub(crate) original: bool,
+    /// Hops that were left (IP_RECVTTL, IPV6_RECVHOPLIMIT).
+    pub(crate) hops: bool,
+    /// DSCP and ECN (IP_RECVTOS, IPV6_RECVTCLASS).
+    pub(crate) class: bool,
+    /// When it was received, in microseconds (SO_TIMESTAMP) …
+    pub(crate) micros: bool,
+    /// … or nanoseconds (SO_TIMESTAMPNS).
+    pub(crate) nanos: bool,
 }
 
 impl Settings {
-    /// Remembers a value.
-    pub(crate) fn remember(&mut self, level: c_int, name: c_int, value: &[u8]) {
-        match self
-            .set
-            .iter_mut()
-            .find(|(l, n, _)| (*l, *n) == (level, name))
-        {
-            Some((.., old)) => value.clone_into(old),
-            None => self.set.push((level, name, value.to_vec())),
+    /// Remembers a value that was taken.
+    pub(crate) fn remember(&mut self, kind: Kind, level: c_int, name: c_int, value: &[u8]) {
+        self.stream = kind == Kind::Stream;
+        if let Some(change) = groups::change(level, name, value) {
+            self.groups.extend(change);
+            return;
         }
+        let value = match groups::interface(value) {
+            // However the interface was named, its address is told.
+            Some(address) if (level, name) == MULTICAST_IF => address.to_be_bytes().to_vec(),
+            // What is not checked here is kept as it came: the system has taken it.
+            _ => table::check((level, name), value).unwrap_or_else(|_| value.to_vec()),
+        };
         match (level, name) {
-            READ_TIMEOUT => self.read_timeout = time(value).ok().and_then(timeout),
-            WRITE_TIMEOUT => self.write_timeout = time(value).ok().and_then(timeout),
+            READ_TIMEOUT => self.read_timeout = time(&value).ok().and_then(timeout),
+            WRITE_TIMEOUT => self.write_timeout = time(&value).ok().and_then(timeout),
             _ => {}
+        }
+        let mut all = self.set.iter_mut();
+        match all.find(|(l, n, _)| (*l, *n) == (level, name)) {
+            Some((.., old)) => *old = value,
+            None => self.set.push((level, name, value)),
         }
     }
 
     fn remembered(&self, name: Name) -> Option<&[u8]> {
         let found = self.set.iter().find(|(l, n, _)| (*l, *n) == name);
         found.map(|(.., value)| &value[..])
+    }
+
+    fn is_on(&self, name: Name) -> bool {
+        let value = self.remembered(name);
+        value.is_some_and(|value| table::number(name.0, value).is_ok_and(|value| value != 0))
     }
 
     /// The engine's options for a socket that begins at, or goes to, this address.
@@ -205,30 +97,57 @@ impl Settings {
             .filter_map(|(level, name, value)| translate((*level, *name), value));
         // Buffers stay tuned: programs set them for systems that did not. Only an IPv6 address can be for IPv6 only.
         let plain = v6 && address.ip().to_canonical().is_ipv6();
-        set.filter(|(option, value)| match option {
+        let set = set.filter(|(option, value)| match option {
             Opt::V6Only => plain && *value != 0,
-            Opt::ReceiveBuffer => false,
-            _ => true,
-        })
-        .collect()
+            option => !(self.stream && table::is_for_datagrams(*option)),
+        });
+        let shared = self.shares_port() && !self.stream;
+        let shared = shared.then_some((Opt::ReuseAddress, 1));
+        set.chain(shared).collect()
+    }
+
+    /// Does what is no option of the engine's to a socket that was just made.
+    pub(crate) fn dress(&self, raw: &RawSocket) {
+        // Other than with the engine's own interface, the byte is out of band until a program says otherwise.
+        raw.set_urgent_inline(self.is_on(URGENT_INLINE));
+        if let Some(bytes) = self.send_buffer() {
+            raw.set_send_limit(bytes);
+        }
+        for change in &self.groups {
+            if let Err(error) = raw.change_membership(change) {
+                log::info(format_args!(
+                    "{}: the engine does not join: {error}",
+                    change.group
+                ));
+            }
+        }
+    }
+
+    /// Bytes that may be in flight, if a program said so (SO_SNDBUF).
+    fn send_buffer(&self) -> Option<usize> {
+        let told = table::number(SEND_BUFFER.0, self.remembered(SEND_BUFFER)?).ok()?;
+        usize::try_from(told).ok()
     }
 
     /// Whether the port may be shared (SO_REUSEPORT).
     pub(crate) fn shares_port(&self) -> bool {
-        let value = self.remembered((libc::SOL_SOCKET, libc::SO_REUSEPORT));
-        value.and_then(number).is_some_and(|on| on != 0)
+        self.is_on(REUSE_PORT)
+    }
+
+    /// Whether datagrams are put together until this is off again (UDP_CORK).
+    pub(crate) fn is_corked(&self) -> bool {
+        self.is_on(CORKED)
     }
 
     /// Whether an IPv6 socket takes nothing of IPv4.
     pub(crate) fn v6_only(&self) -> bool {
-        let value = self.remembered(V6_ONLY);
-        value.and_then(number).is_some_and(|on| on != 0)
+        self.is_on(V6_ONLY)
     }
 
     /// The same of a listener that came from elsewhere.
     pub(crate) fn set_v6_only(&mut self) {
         let (level, name) = V6_ONLY;
-        self.remember(level, name, &1i32.to_ne_bytes());
+        self.remember(Kind::Stream, level, name, &1i32.to_ne_bytes());
     }
 
     /// What an accepted connection has of its listener's.
@@ -236,42 +155,169 @@ impl Settings {
         let mut child = self.clone();
         child.set.retain(|(level, name, _)| {
             let name = (*level, *name);
-            name != (libc::SOL_SOCKET, libc::SO_REUSEPORT)
+            name != REUSE_PORT
                 && name != (libc::IPPROTO_TCP, libc::TCP_FASTOPEN)
                 && name != (libc::IPPROTO_TCP, libc::TCP_DEFER_ACCEPT)
         });
         child
     }
+
+    /// Which messages a receive gives.
+    pub(crate) fn wanted(&self, v6: bool) -> Wanted {
+        // A socket of IPv6 has IPv4's options, too, for what comes in mapped form; the program said which it reads.
+        let on = |v4: c_int, name: c_int| match v6 {
+            true => self.is_on((libc::IPPROTO_IPV6, name)),
+            false => self.is_on((libc::IPPROTO_IP, v4)),
+        };
+        let nanos = self.is_on((libc::SOL_SOCKET, libc::SO_TIMESTAMPNS));
+        Wanted {
+            info: on(libc::IP_PKTINFO, libc::IPV6_RECVPKTINFO),
+            original: self.is_on((libc::IPPROTO_IP, libc::IP_RECVORIGDSTADDR)) && !v6,
+            hops: on(libc::IP_RECVTTL, libc::IPV6_RECVHOPLIMIT),
+            class: on(libc::IP_RECVTOS, libc::IPV6_RECVTCLASS),
+            micros: self.is_on((libc::SOL_SOCKET, libc::SO_TIMESTAMP)) && !nanos,
+            nanos,
+        }
+    }
+
+    /// The address from which datagrams to groups were asked to go.
+    pub(crate) fn group_source(&self) -> Option<IpAddr> {
+        let number = groups::interface(self.remembered(MULTICAST_IF)?)?;
+        (number != 0).then(|| Ipv4Addr::from_bits(number).into())
+    }
 }
 
 impl Socket {
+    /// Does what is no option of the engine's to its socket, which was just made.
+    pub(crate) fn dress(&self, raw: &RawSocket) {
+        // Not with the settings locked: it waits for the engine.
+        let settings = self.settings(|settings| settings.clone());
+        settings.dress(raw);
+    }
+
     /// Sets an option on the engine's socket.
     pub(crate) fn set(&self, level: c_int, name: c_int, value: &[u8]) -> Result<(), Errno> {
         let which = (level, name);
-        let translated = translate(which, value);
-        if matches!(which, READ_TIMEOUT | WRITE_TIMEOUT) {
-            time(value)?;
-        } else if which == CONGESTION {
-            // Fixed when the connection was opened.
-        } else if let Some((option, value)) = translated {
-            if option != Opt::ReceiveBuffer && option != Opt::V6Only {
-                self.set_option(option, value);
-            }
-        } else if !TAKEN.contains(&which) {
-            let known = NUMBERS.iter().any(|(known, ..)| *known == which) || which == LINGER;
-            return Err(if known {
-                Errno::INVAL
-            } else {
-                Errno::NOPROTOOPT
-            });
+        if self.is_of_another_protocol(level) {
+            return Err(Errno::NOPROTOOPT);
         }
-        self.settings(|settings| settings.remember(level, name, value));
+        if let Some(change) = groups::change(level, name, value) {
+            return self.change_membership(&change?);
+        }
+        if which == MULTICAST_IF {
+            groups::interface(value).ok_or(Errno::INVAL)?;
+        } else {
+            table::check(which, value)?;
+        }
+        match (which, translate(which, value)) {
+            (CONGESTION, Some((_, wanted))) => self.may_control(wanted)?,
+            (V6_ONLY, _) if self.raw().is_some() => return Err(Errno::INVAL),
+            (V6_ONLY, _) | (_, None) => {}
+            (_, Some((option, _)))
+                if self.kind == Kind::Stream && table::is_for_datagrams(option) => {}
+            (_, Some((option, value))) => self.set_option(option, value),
+        }
+        if which == URGENT_INLINE
+            && let Some(raw) = self.raw()
+        {
+            raw.set_urgent_inline(table::number(level, value)? != 0);
+        }
+        let kind = self.kind;
+        self.settings(|settings| settings.remember(kind, level, name, value));
+        if which == SEND_BUFFER
+            && let (Some(raw), Some(bytes)) = (self.raw(), self.settings(|s| s.send_buffer()))
+        {
+            raw.set_send_limit(bytes);
+        }
+        if which == CORKED && !self.settings(|settings| settings.is_corked()) {
+            self.uncork()?;
+        }
         Ok(())
+    }
+
+    /// Sends the datagram that was being put together.
+    fn uncork(&self) -> Result<(), Errno> {
+        match self.settings(|settings| settings.corked.is_some()) {
+            true => self.send(&[], 0, None, &Asked::default()).map(|_| ()),
+            false => Ok(()),
+        }
+    }
+
+    /// What an option was set to, or the engine's default, in the engine's terms.
+    pub(crate) fn option_as_set(&self, option: Opt) -> u64 {
+        self.settings(|settings| {
+            let mut set = settings.set.iter();
+            let found = set.find_map(|(level, name, value)| {
+                let (set, value) = translate((*level, *name), value)?;
+                (set == option).then_some(value)
+            });
+            found.unwrap_or(0)
+        })
+    }
+
+    /// Whether an option about groups names one of the engine's addresses as the interface: then it is not the system's business.
+    pub(crate) fn is_about_engine(&self, level: c_int, name: c_int, value: &[u8]) -> bool {
+        let address = match groups::change(level, name, value) {
+            Some(Ok(change)) => change.local,
+            Some(Err(_)) => return false,
+            None if (level, name) == MULTICAST_IF => match groups::interface(value) {
+                Some(address) => Ipv4Addr::from_bits(address),
+                None => return false,
+            },
+            None => return false,
+        };
+        let addresses = (!address.is_unspecified()).then(|| process().addresses());
+        addresses.flatten().is_some_and(|addresses| {
+            let mut own = addresses.own.iter();
+            own.any(|(own, _)| *own == address)
+        })
+    }
+
+    /// Options of UDP on a stream, or of TCP on datagrams.
+    fn is_of_another_protocol(&self, level: c_int) -> bool {
+        match self.kind {
+            Kind::Stream => level == libc::IPPROTO_UDP,
+            Kind::Datagram => level == libc::IPPROTO_TCP,
+        }
+    }
+
+    /// Congestion control is chosen before a connection opens: after that, only what is in force can be asked for.
+    fn may_control(&self, wanted: u64) -> Result<(), Errno> {
+        let Some(raw) = self.raw().filter(|raw| !raw.is_listening()) else {
+            return Ok(());
+        };
+        match told(raw.option(Opt::Congestion))? {
+            current if current == wanted => Ok(()),
+            _ => Err(Errno::PERM),
+        }
+    }
+
+    fn change_membership(&self, change: &Membership) -> Result<(), Errno> {
+        if self.kind == Kind::Stream {
+            return Err(Errno::PROTO);
+        }
+        match self.raw() {
+            Some(raw) => told(raw.change_membership(change)),
+            None => {
+                self.settings(|settings| settings.groups.push(*change));
+                Ok(())
+            }
+        }
+    }
+
+    /// Whether a datagram to this group is to go out by the engine, as IP_MULTICAST_IF says.
+    pub(crate) fn sends_to_group(&self, to: SocketAddr, own: &[(IpAddr, u8)]) -> bool {
+        let source = self.settings(|settings| settings.group_source());
+        let ours = source.is_some_and(|source| own.iter().any(|(own, _)| *own == source));
+        ours && to.ip().is_multicast()
     }
 
     /// An option's value.
     pub(crate) fn value(&self, level: c_int, name: c_int) -> Result<Vec<u8>, Errno> {
         let which = (level, name);
+        if self.is_of_another_protocol(level) {
+            return Err(Errno::OPNOTSUPP);
+        }
         let int = |value: i32| Ok(value.to_ne_bytes().to_vec());
         if level == libc::SOL_SOCKET
             && let Some(fact) = self.fact(name)
@@ -283,29 +329,38 @@ impl Socket {
             WRITE_TIMEOUT => return Ok(time_bytes(self.settings(|s| s.write_timeout))),
             TCP_INFO => return self.info(),
             CONGESTION => return self.congestion(),
+            (libc::IPPROTO_IP, libc::IP_MTU) | (libc::IPPROTO_IPV6, libc::IPV6_MTU) => {
+                return int(self.path_mtu()?);
+            }
+            // Linux tells the segment in force, and not what was asked for.
+            (libc::IPPROTO_TCP, libc::TCP_MAXSEG) => {}
+            _ => {
+                if let Some(value) = self.settings(|s| s.remembered(which).map(<[u8]>::to_vec)) {
+                    return Ok(value);
+                }
+            }
+        }
+        match which {
+            // What a stream may have in flight, and what it may have waiting.
+            SEND_BUFFER => return int(1 << 20),
+            RECEIVE_BUFFER => return int(1 << 20),
+            LINGER => return Ok(vec![0; 8]),
+            MULTICAST_IF => return Ok(vec![0; 4]),
+            (libc::IPPROTO_IP, libc::IP_MULTICAST_ALL)
+            | (libc::IPPROTO_IPV6, libc::IPV6_MULTICAST_ALL) => return int(1),
+            // The engine may have been told to share the port for another reason.
+            (libc::SOL_SOCKET, libc::SO_REUSEADDR) => return int(0),
+            _ if table::is_taken(which) => return int(0),
             _ => {}
         }
-        if let Some(value) = self.settings(|s| s.remembered(which).map(<[u8]>::to_vec)) {
-            return Ok(value);
-        }
-        if which == (libc::SOL_SOCKET, libc::SO_SNDBUF) {
-            // What a stream may have in flight.
-            return int(1 << 20);
-        }
-        if which == LINGER {
-            return Ok(vec![0; 8]);
-        }
-        if TAKEN.contains(&which) {
+        let known = table::find(which).ok_or(Errno::NOPROTOOPT)?;
+        if self.kind == Kind::Stream && table::is_for_datagrams(known.option) {
             return int(0);
         }
-        let known = NUMBERS.iter().find(|(known, ..)| *known == which);
-        let Some((_, option, unit)) = known else {
-            return Err(Errno::NOPROTOOPT);
-        };
         match self.route() {
             Route::Engine(raw) | Route::Both(raw) => {
-                let value = told(raw.option(*option))?;
-                int(i32::try_from(value / unit).unwrap_or(i32::MAX))
+                let value = told(raw.option(known.option))?;
+                int(i32::try_from(value / known.unit).unwrap_or(i32::MAX))
             }
             Route::Kernel | Route::Descriptor | Route::Nowhere => int(0),
         }
@@ -322,8 +377,11 @@ impl Socket {
             libc::SO_DOMAIN => libc::AF_INET,
             libc::SO_PROTOCOL if stream => libc::IPPROTO_TCP,
             libc::SO_PROTOCOL => libc::IPPROTO_UDP,
+            libc::SO_INCOMING_NAPI_ID => 0,
             libc::SO_ACCEPTCONN => match self.route() {
-                Route::Engine(raw) | Route::Both(raw) => raw.is_listening().into(),
+                Route::Engine(raw) | Route::Both(raw) => {
+                    (raw.is_listening() && !self.is_held()).into()
+                }
                 Route::Kernel | Route::Descriptor | Route::Nowhere => 0,
             },
             _ => return None,
@@ -339,11 +397,29 @@ impl Socket {
         }
     }
 
+    /// What is in force, or what was asked for.
     fn congestion(&self) -> Result<Vec<u8>, Errno> {
+        if self.kind != Kind::Stream {
+            return Err(Errno::OPNOTSUPP);
+        }
+        if let Route::Engine(raw) = self.route()
+            && !raw.is_listening()
+        {
+            return Ok(table::congestion_name(told(raw.option(Opt::Congestion))?));
+        }
         let set = self.settings(|s| s.remembered(CONGESTION).map(<[u8]>::to_vec));
         let mut name = set.unwrap_or_else(|| b"cubic".to_vec());
-        // As Linux has it, 16 bytes.
         name.resize(16, 0);
         Ok(name)
+    }
+
+    fn path_mtu(&self) -> Result<i32, Errno> {
+        match self.route() {
+            Route::Engine(raw) if self.kind == Kind::Datagram => {
+                let mtu = told(raw.option(Opt::PathMtu)).map_err(|_| Errno::NOTCONN)?;
+                Ok(i32::try_from(mtu).unwrap_or(i32::MAX))
+            }
+            _ => Err(Errno::NOTCONN),
+        }
     }
 }

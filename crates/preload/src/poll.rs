@@ -8,7 +8,9 @@ use libc::{c_short, pollfd};
 use rustix::io::Errno;
 use sidecore_client::{RawSocket, Ready};
 
+use crate::cancel::{self, Sleep};
 use crate::epoll::Epoll;
+use crate::interrupt::Watch;
 use crate::kick::Kick;
 use crate::process::{Process, process};
 use crate::socket::{Route, Socket};
@@ -32,6 +34,9 @@ pub(crate) fn bits(ready: Ready) -> c_short {
     }
     if ready.error {
         bits |= libc::POLLERR;
+    }
+    if ready.urgent {
+        bits |= libc::POLLPRI;
     }
     bits
 }
@@ -118,6 +123,7 @@ pub(crate) fn poll(
     let kick = Kick::of_thread(process)?;
     let mut renewals = process.tend();
     let (mut watched, mut system) = sort(process, fds, &kick);
+    let cancelled = Sleep::on_kick(&kick);
     loop {
         let now = process.tend();
         // Listeners are others now, or something moved.
@@ -126,6 +132,10 @@ pub(crate) fn poll(
             (watched, system) = sort(process, fds, &kick);
         }
         kick.prepare();
+        if cancelled.is_over() {
+            kick.cancel();
+            return Err(Errno::INTR);
+        }
         if let Some(link) = process.opened() {
             // Its end is told by the sockets.
             let _ = link.sockets.turn(Duration::ZERO);
@@ -262,6 +272,7 @@ pub(crate) fn block<T>(
     deadline: Option<Instant>,
     mut attempt: impl FnMut() -> Result<T, Errno>,
 ) -> Result<T, Errno> {
+    let mut signals = None;
     loop {
         match attempt() {
             Err(Errno::AGAIN) => {}
@@ -271,11 +282,26 @@ pub(crate) fn block<T>(
         if left == Some(Duration::ZERO) {
             return Err(Errno::AGAIN);
         }
-        let mut fds = [pollfd {
+        let wanted = |fd: RawFd, events: c_short| pollfd {
             fd,
             events,
             revents: 0,
-        }];
-        poll(&mut fds, left, None)?;
+        };
+        if left.is_some() {
+            // With a timeout every handler ends the call, as signal(7) has it.
+            poll(&mut [wanted(fd, events)], left, None)?;
+            continue;
+        }
+        if signals.is_none() {
+            signals = Some(Watch::new()?);
+        }
+        let Some(signals) = &signals else { continue };
+        signals.sleep(|readable| {
+            let mut fds = [wanted(fd, events), wanted(readable, libc::POLLIN)];
+            poll(&mut fds, None, None).map(|_| ())
+        })?;
+        if cancel::is_wished() {
+            return Err(Errno::INTR);
+        }
     }
 }

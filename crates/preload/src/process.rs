@@ -15,7 +15,7 @@ use crate::descriptors::Stash;
 use crate::lent::Loans;
 use crate::socket::custody::recalled;
 use crate::table::{Table, Thing, lock};
-use crate::{log, sys};
+use crate::{cancel, log, sys};
 
 /// Numbers that can be kept from the program.
 const KEPT: usize = 65536;
@@ -153,7 +153,7 @@ impl Process {
             return known.0.clone();
         }
         known.1 = Some(Instant::now());
-        match Ual::addresses(&self.config().socket) {
+        match cancel::held_off(|| Ual::addresses(&self.config().socket)) {
             Ok(own) => {
                 log::debug(format_args!("the engine's addresses: {own:?}"));
                 let take = self.config().take.clone();
@@ -208,7 +208,7 @@ impl Process {
         if opening.failed.is_some_and(|at| at.elapsed() < PAUSE) {
             return None;
         }
-        let opened = open(&self.config().socket, self.config());
+        let opened = cancel::held_off(|| open(&self.config().socket, self.config()));
         match opened {
             Ok(link) => {
                 for fd in link.ual.kept_descriptors() {

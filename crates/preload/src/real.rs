@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 use libc::{FILE, pid_t, posix_spawn_file_actions_t, posix_spawnattr_t};
 use libc::{c_char, c_int, c_uint, c_ulong, c_void, off_t, size_t, socklen_t, ssize_t};
 use libc::{epoll_event, fd_set, iovec, mmsghdr, msghdr, nfds_t, pollfd, sigset_t, sockaddr};
-use libc::{timespec, timeval};
+use libc::{pthread_t, timespec, timeval};
 
 /// The next library's function of this name; null if none has it.
 fn find(place: &AtomicPtr<c_void>, name: &CStr) -> *mut c_void {
@@ -58,7 +58,7 @@ macro_rules! real {
                 return <$result as Failure>::FAILURE;
             }
             // SAFETY: libc's function of this name has this type.
-            let function: unsafe extern "C" fn($($type),*) -> $result = unsafe { transmute(found) };
+            let function: unsafe extern "C-unwind" fn($($type),*) -> $result = unsafe { transmute(found) };
             // SAFETY: the caller's promise.
             unsafe { function($($argument),*) }
         }
@@ -114,4 +114,10 @@ real! {
     epoll_create1(flags: c_int) -> c_int;
     epoll_ctl(set: c_int, operation: c_int, fd: c_int, event: *mut epoll_event) -> c_int;
     epoll_pwait(set: c_int, events: *mut epoll_event, max: c_int, timeout: c_int, mask: *const sigset_t) -> c_int;
+    epoll_pwait2(set: c_int, events: *mut epoll_event, max: c_int, timeout: *const timespec, mask: *const sigset_t) -> c_int;
+    splice(from: c_int, from_at: *mut off_t, to: c_int, to_at: *mut off_t, len: size_t, flags: c_uint) -> ssize_t;
+    preadv2(fd: c_int, list: *const iovec, count: c_int, offset: off_t, flags: c_int) -> ssize_t;
+    pwritev2(fd: c_int, list: *const iovec, count: c_int, offset: off_t, flags: c_int) -> ssize_t;
+    sockatmark(fd: c_int) -> c_int;
+    pthread_cancel(thread: pthread_t) -> c_int;
 }

@@ -73,6 +73,8 @@ struct Listening {
     backlog: u32,
     /// Who knows it may listen, too.
     key: u64,
+    /// It only has its port: the program has not called listen.
+    held: bool,
 }
 
 struct State {
@@ -290,11 +292,13 @@ impl Socket {
                     return Ok(false);
                 }
                 state.bound = Some(local);
-                let now = self.kind == Kind::Datagram || local.port() == 0;
+                // Streams that share their port do so when they listen.
+                let now = self.kind == Kind::Datagram
+                    || local.port() == 0
+                    || !state.settings.shares_port();
                 drop(state);
                 if now {
-                    // A port is chosen, or taken, with the socket itself.
-                    self.open_bound(local, EARLY_BACKLOG)?;
+                    self.open_bound(local, EARLY_BACKLOG, true)?;
                 }
                 Ok(true)
             }
@@ -304,6 +308,7 @@ impl Socket {
     /// From here on its numbers stand for the engine's socket.
     pub(super) fn become_engines(&self, process: &Process, raw: RawSocket) -> Result<(), Errno> {
         let link = process.link().ok_or(Errno::NETDOWN)?;
+        self.dress(&raw);
         let mut state = lock(&self.state);
         let mut number = None;
         if state.role != Role::Engine {
@@ -467,6 +472,12 @@ impl Socket {
             .iter()
             .filter_map(Weak::upgrade)
             .collect()
+    }
+
+    /// Whether it only has its port, and does not listen.
+    pub(crate) fn is_held(&self) -> bool {
+        let listening = lock(&self.state).listening;
+        listening.is_some_and(|listening| listening.held)
     }
 
     /// Whether the engine has a say in its accepts.

@@ -8,6 +8,8 @@ use std::time::Duration;
 use libc::{c_int, c_long, c_void, iovec, pollfd, sockaddr, socklen_t};
 use rustix::io::Errno;
 
+use crate::memory;
+
 /// This thread's errno.
 pub(crate) fn errno() -> c_int {
     // SAFETY: the pointer is this thread's, and good as long as the thread.
@@ -132,6 +134,42 @@ pub(crate) fn epoll_now(set: RawFd, events: &mut [libc::epoll_event]) -> Result<
     outcome(result).map(|n| n as usize)
 }
 
+/// `recvmsg` that does not wait.
+///
+/// # Safety
+///
+/// As libc's.
+pub(crate) unsafe fn receive_now(
+    fd: RawFd,
+    message: *mut libc::msghdr,
+    flags: c_int,
+) -> Result<usize, Errno> {
+    // SAFETY: the caller's promise.
+    let done = unsafe { libc::syscall(libc::SYS_recvmsg, fd, message, flags | libc::MSG_DONTWAIT) };
+    outcome(done).map(|n| n as usize)
+}
+
+/// `recvfrom` that does not wait.
+///
+/// # Safety
+///
+/// As libc's.
+pub(crate) unsafe fn receive_from_now(
+    fd: RawFd,
+    list: iovec,
+    flags: c_int,
+    address: *mut sockaddr,
+    len: *mut socklen_t,
+) -> Result<usize, Errno> {
+    let flags = flags | libc::MSG_DONTWAIT;
+    // SAFETY: the caller's promise.
+    let done = unsafe {
+        let (buffer, room) = (list.iov_base, list.iov_len);
+        libc::syscall(libc::SYS_recvfrom, fd, buffer, room, flags, address, len)
+    };
+    outcome(done).map(|n| n as usize)
+}
+
 /// `epoll_ctl`.
 pub(crate) fn epoll_ctl(
     set: RawFd,
@@ -184,7 +222,7 @@ pub(crate) fn at_fork(
 /// `address` is null or points to `len` bytes.
 pub(crate) unsafe fn read_address(address: *const sockaddr, len: socklen_t) -> Option<SocketAddr> {
     let len = len as usize;
-    if address.is_null() || len < size_of::<libc::sa_family_t>() {
+    if memory::may_be(address.cast(), len).is_err() || len < size_of::<libc::sa_family_t>() {
         return None;
     }
     // SAFETY: at least so long, as was just checked; it may lie anywhere.
@@ -212,6 +250,9 @@ pub(crate) unsafe fn read_address(address: *const sockaddr, len: socklen_t) -> O
     }
 }
 
+/// Bytes of the longer of the two.
+const ADDRESS_MAX: usize = size_of::<libc::sockaddr_in6>();
+
 /// Writes an address as accept and its like do: cut to the room there is, with its whole length told.
 ///
 /// # Safety
@@ -222,11 +263,30 @@ pub(crate) unsafe fn write_address(
     as_v6: bool,
     address: *mut sockaddr,
     len: *mut socklen_t,
-) {
-    if address.is_null() || len.is_null() {
-        return;
+) -> Result<(), Errno> {
+    if address.is_null() {
+        return Ok(());
     }
-    let mut bytes = [0u8; size_of::<libc::sockaddr_in6>()];
+    memory::may_be(len.cast_const().cast(), size_of::<socklen_t>())?;
+    // SAFETY: the caller's promise.
+    let room = unsafe { len.read_unaligned() };
+    if (room as i32) < 0 {
+        return Err(Errno::INVAL);
+    }
+    let (bytes, whole) = address_bytes(from, as_v6);
+    let n = whole.min(room as usize);
+    memory::may_be(address.cast_const().cast(), n)?;
+    // SAFETY: the caller's promise; `n` is at most what it says there is room for.
+    unsafe {
+        std::ptr::copy_nonoverlapping(bytes.as_ptr(), address.cast::<u8>(), n);
+        len.write_unaligned(whole as socklen_t);
+    }
+    Ok(())
+}
+
+/// A `struct sockaddr_in` or `sockaddr_in6`, and how long it is.
+pub(crate) fn address_bytes(from: SocketAddr, as_v6: bool) -> ([u8; ADDRESS_MAX], usize) {
+    let mut bytes = [0u8; ADDRESS_MAX];
     let whole = match (from, as_v6) {
         (SocketAddr::V4(v4), false) => {
             bytes[..2].copy_from_slice(&(libc::AF_INET as u16).to_ne_bytes());
@@ -246,38 +306,25 @@ pub(crate) unsafe fn write_address(
             size_of::<libc::sockaddr_in6>()
         }
     };
-    // SAFETY: the caller's promise; `n` is at most what it says there is room for.
-    unsafe {
-        let n = whole.min(*len as usize);
-        std::ptr::copy_nonoverlapping(bytes.as_ptr(), address.cast::<u8>(), n);
-        *len = whole as socklen_t;
-    }
+    (bytes, whole)
 }
 
 /// A list of pieces to send.
 ///
 /// # Safety
 ///
-/// `list` points to `count` of them, each of memory that may be read while `'a`.
-pub(crate) unsafe fn slices<'a>(list: *const iovec, count: usize) -> &'a [IoSlice<'a>] {
-    if count == 0 || list.is_null() {
-        return &[];
-    }
+/// Each is of memory that may be read while `'a`, and none is null.
+pub(crate) unsafe fn slices<'a>(list: &'a [iovec]) -> &'a [IoSlice<'a>] {
     // SAFETY: IoSlice has the layout of iovec, and the caller promises the rest.
-    unsafe { std::slice::from_raw_parts(list.cast(), count) }
+    unsafe { std::slice::from_raw_parts(list.as_ptr().cast(), list.len()) }
 }
 
 /// A list of pieces to fill.
 ///
 /// # Safety
 ///
-/// `list` points to `count` of them, each of memory that is the caller's to write while `'a`.
-pub(crate) unsafe fn slices_mut<'a>(list: *const iovec, count: usize) -> Vec<IoSliceMut<'a>> {
-    if count == 0 || list.is_null() {
-        return Vec::new();
-    }
-    // SAFETY: the caller's promise. The list itself may be read-only memory: it is copied.
-    let list = unsafe { std::slice::from_raw_parts(list, count) };
+/// Each is of memory that is the caller's to write while `'a`, or of no bytes.
+pub(crate) unsafe fn slices_mut<'a>(list: &[iovec]) -> Vec<IoSliceMut<'a>> {
     // SAFETY: the caller's promise.
     let piece =
         |piece: &iovec| IoSliceMut::new(unsafe { bytes_mut(piece.iov_base, piece.iov_len) });

@@ -6,8 +6,11 @@ use std::os::fd::RawFd;
 use std::time::Instant;
 
 use rustix::io::Errno;
-use sidecore_client::{RawSocket, is_elsewhere};
+use sidecore_client::flags as engine;
+use sidecore_client::{Datagram, DatagramReport, Opt, RawSocket, is_elsewhere};
 
+use crate::cancel::Sleep;
+use crate::control::Asked;
 use crate::errors::{ELSEWHERE, errno};
 use crate::socket::{Kind, Route, Socket, canonical};
 use crate::{log, poll, process, sys};
@@ -20,6 +23,18 @@ pub(crate) struct Received {
     pub(crate) whole: usize,
     /// The sender, of a datagram.
     pub(crate) from: Option<SocketAddr>,
+    pub(crate) beside: Beside,
+}
+
+/// What came with the bytes.
+pub(crate) enum Beside {
+    Nothing,
+    /// They are a datagram.
+    Datagram(Datagram),
+    /// They are what an error quoted (MSG_ERRQUEUE).
+    Report(Box<DatagramReport>),
+    /// They are the byte that is out of band (MSG_OOB).
+    Urgent,
 }
 
 fn at_once(socket: &Socket, flags: i32) -> bool {
@@ -38,6 +53,11 @@ fn wait<T>(
         done => return done,
     }
     if !at_once {
+        let sleep = Sleep::on_socket(raw);
+        let attempt = || match sleep.is_over() {
+            true => Err(ErrorKind::Interrupted.into()),
+            false => attempt(),
+        };
         return raw.block(deadline, attempt).map_err(|error| {
             let late = deadline.is_some_and(|at| at <= Instant::now());
             match error.kind() {
@@ -59,18 +79,17 @@ impl Socket {
         flags: i32,
         kernel: impl FnMut() -> Result<usize, Errno>,
     ) -> Result<Outcome, Errno> {
-        if flags & (libc::MSG_OOB | libc::MSG_ERRQUEUE) != 0 {
-            // There is no urgent data apart from the stream, and no error queue.
-            return Err(if flags & libc::MSG_OOB != 0 {
-                Errno::INVAL
-            } else {
-                Errno::AGAIN
-            });
-        }
         match (self.kind, self.route()) {
             (_, Route::Kernel) => Ok(Outcome::Kernel),
             (_, Route::Descriptor) => Err(ELSEWHERE),
             (_, Route::Nowhere) => Err(nowhere()),
+            (_, Route::Engine(raw) | Route::Both(raw)) if flags & libc::MSG_ERRQUEUE != 0 => {
+                report(&raw, buffers, kernel)
+            }
+            (Kind::Stream, Route::Engine(raw)) if flags & libc::MSG_OOB != 0 => {
+                urgent(&raw, buffers, flags & libc::MSG_PEEK != 0)
+            }
+            (Kind::Stream, Route::Engine(raw)) if raw.is_listening() => Err(Errno::NOTCONN),
             (Kind::Stream, Route::Engine(raw)) => self.receive_stream(&raw, buffers, flags),
             (Kind::Stream, Route::Both(_)) => Err(Errno::NOTCONN),
             (Kind::Datagram, Route::Engine(raw)) => {
@@ -125,6 +144,7 @@ impl Socket {
             len,
             whole: len,
             from: None,
+            beside: Beside::Nothing,
         }))
     }
 
@@ -157,10 +177,11 @@ impl Socket {
         data: &[IoSlice<'_>],
         flags: i32,
         to: Option<SocketAddr>,
+        asked: &Asked,
     ) -> Result<Outcome, Errno> {
         let sent = match self.kind {
             Kind::Stream => self.send_stream(data, flags),
-            Kind::Datagram => self.send_datagram(data, flags, to),
+            Kind::Datagram => self.send_datagram(data, flags, to, asked),
         };
         if matches!(sent, Err(Errno::PIPE))
             && flags & libc::MSG_NOSIGNAL == 0
@@ -180,16 +201,16 @@ impl Socket {
             };
         };
         if raw.is_listening() {
-            return Err(Errno::NOTCONN);
+            return Err(Errno::PIPE);
         }
         let now = at_once(self, flags);
         let deadline = self.deadline(true);
         let total: usize = data.iter().map(|piece| piece.len()).sum();
-        let urgent = flags & libc::MSG_OOB != 0;
+        let how = how(flags);
         let mut done = 0;
         loop {
             let rest = rest_of(data, done);
-            match wait(&raw, deadline, now, || raw.write(&rest, urgent)) {
+            match wait(&raw, deadline, now, || raw.write(&rest, how)) {
                 Ok(n) => done += n,
                 Err(error) if done > 0 && !now && is_elsewhere(&error) => {
                     done += self.send_rest(&rest_of(data, done));
@@ -235,6 +256,7 @@ impl Socket {
         data: &[IoSlice<'_>],
         flags: i32,
         to: Option<SocketAddr>,
+        asked: &Asked,
     ) -> Result<Outcome, Errno> {
         let raw = match (self.route(), to) {
             (Route::Engine(raw), _) => raw,
@@ -242,33 +264,98 @@ impl Socket {
             (_, None) => return Ok(Outcome::Kernel),
             (Route::Both(_) | Route::Kernel, Some(to)) => {
                 let addresses = process::process().addresses();
-                if !addresses.is_some_and(|addresses| addresses.takes(to)) {
+                let ours = addresses.is_some_and(|addresses| {
+                    addresses.takes(to) || self.sends_to_group(to, &addresses.own)
+                });
+                if !ours {
                     return Ok(Outcome::Kernel);
                 }
                 self.datagram_beside()?
             }
         };
-        let whole: Vec<u8>;
-        let bytes: &[u8] = match data {
-            [] => &[],
-            [one] => one,
-            many => {
-                whole = many
-                    .iter()
-                    .flat_map(|piece| piece.iter().copied())
-                    .collect();
-                &whole
+        if flags & libc::MSG_OOB != 0 {
+            return Err(Errno::OPNOTSUPP);
+        }
+        let held = self.settings(|settings| settings.corked.take());
+        let more = flags & libc::MSG_MORE != 0 || self.settings(|settings| settings.is_corked());
+        let gathered: Vec<u8>;
+        let (bytes, to): (&[u8], _) = match (data, held) {
+            ([one], None) if !more => (one, to),
+            (pieces, held) => {
+                // As Linux has it, a datagram that is begun goes where its first part was to go.
+                let (mut all, first) = held.unwrap_or((Vec::new(), to));
+                pieces.iter().for_each(|piece| all.extend_from_slice(piece));
+                gathered = all;
+                (&gathered, first)
             }
         };
         if bytes.len() > 65507 {
             return Err(Errno::MSGSIZE);
         }
+        let len = data.iter().map(|piece| piece.len()).sum();
+        if more {
+            let begun = (bytes.to_vec(), to);
+            self.settings(|settings| settings.corked = Some(begun));
+            return Ok(Outcome::Done(len));
+        }
+        self.send_whole(&raw, bytes, flags, to, asked)?;
+        Ok(Outcome::Done(len))
+    }
+
+    fn send_whole(
+        &self,
+        raw: &RawSocket,
+        bytes: &[u8],
+        flags: i32,
+        to: Option<SocketAddr>,
+        asked: &Asked,
+    ) -> Result<(), Errno> {
+        self.check_source(asked, to)?;
         let (now, deadline) = (at_once(self, flags), self.deadline(true));
         let to = to.map(canonical);
-        let sent = wait(&raw, deadline, now, || raw.send_to(bytes, to));
+        let changes = [
+            (Opt::HopLimit, asked.hops),
+            (Opt::TrafficClass, asked.class),
+        ];
+        let mut before = Vec::new();
+        for (option, value) in changes {
+            let Some(value) = value else { continue };
+            // The engine takes options and datagrams in order: this one alone has them.
+            before.push((option, self.option_as_set(option)));
+            raw.set_option(option, value.into());
+        }
+        let sent = wait(raw, deadline, now, || raw.send_to(bytes, to));
+        for (option, value) in before {
+            raw.set_option(option, value);
+        }
         match sent {
             Err(error) if error.kind() == ErrorKind::NotConnected => Err(Errno::DESTADDRREQ),
-            sent => sent.map(Outcome::Done).map_err(|e| errno(&e)),
+            sent => sent.map(|_| ()).map_err(|e| errno(&e)),
+        }
+    }
+
+    /// The engine chooses where datagrams come from. A program may name what it would choose; another is refused.
+    fn check_source(&self, asked: &Asked, to: Option<SocketAddr>) -> Result<(), Errno> {
+        let Some(source) = asked.source else {
+            return Ok(());
+        };
+        let to = match to {
+            Some(to) => Some(to),
+            None => self.peer().ok(),
+        };
+        let loopback = source.is_loopback() && to.is_none_or(|to| to.ip().is_loopback());
+        let bound = self
+            .local()
+            .is_ok_and(|local| local.ip().to_canonical() == source);
+        let addresses = process::process().addresses();
+        let only = addresses.is_some_and(|addresses| {
+            let mut own = addresses.own.iter().map(|(own, _)| *own);
+            let alike = own.by_ref().filter(|own| own.is_ipv4() == source.is_ipv4());
+            alike.collect::<Vec<_>>() == [source]
+        });
+        match loopback || bound || only {
+            true => Ok(()),
+            false => Err(Errno::INVAL),
         }
     }
 }
@@ -296,28 +383,79 @@ fn receive_datagram(
     buffers: &mut [IoSliceMut<'_>],
     peek: bool,
 ) -> io::Result<Received> {
-    if let [one] = buffers {
-        let (len, whole, from) = raw.receive_from(one, peek)?;
-        return Ok(Received {
-            len,
-            whole,
-            from: Some(from),
-        });
-    }
-    let room: usize = buffers.iter().map(|buffer| buffer.len()).sum();
-    let mut all = vec![0; room.min(65536)];
-    let (len, whole, from) = raw.receive_from(&mut all, peek)?;
-    let mut left = &all[..len];
+    let datagram = match buffers {
+        [one] => raw.receive_datagram(one, peek)?,
+        many => {
+            let room: usize = many.iter().map(|buffer| buffer.len()).sum();
+            let mut all = vec![0; room.min(65536)];
+            let datagram = raw.receive_datagram(&mut all, peek)?;
+            scatter(&all[..datagram.len], many);
+            datagram
+        }
+    };
+    Ok(Received {
+        len: datagram.len,
+        whole: datagram.whole,
+        from: Some(datagram.from),
+        beside: Beside::Datagram(datagram),
+    })
+}
+
+/// Puts bytes into buffers, one after the other; how many found room.
+fn scatter(bytes: &[u8], buffers: &mut [IoSliceMut<'_>]) -> usize {
+    let mut left = bytes;
     for buffer in buffers {
         let n = left.len().min(buffer.len());
         buffer[..n].copy_from_slice(&left[..n]);
         left = &left[n..];
     }
-    Ok(Received {
+    bytes.len() - left.len()
+}
+
+/// The oldest entry of the error queue; the system's, where both have one. It is never waited for.
+fn report(
+    raw: &RawSocket,
+    buffers: &mut [IoSliceMut<'_>],
+    mut kernel: impl FnMut() -> Result<usize, Errno>,
+) -> Result<Outcome, Errno> {
+    raw.turn();
+    let Some(report) = raw.take_report() else {
+        return match raw.is_datagram() {
+            true => kernel().map(Outcome::Done),
+            false => Err(Errno::AGAIN),
+        };
+    };
+    Ok(Outcome::Engine(Received {
+        len: scatter(&report.payload, buffers),
+        whole: report.payload.len(),
+        from: Some(report.destination),
+        beside: Beside::Report(Box::new(report)),
+    }))
+}
+
+/// The byte that is out of band. It is never waited for.
+fn urgent(raw: &RawSocket, buffers: &mut [IoSliceMut<'_>], peek: bool) -> Result<Outcome, Errno> {
+    raw.turn();
+    let octet = raw.urgent_octet(peek).map_err(|e| errno(&e))?;
+    let len = octet.map_or(0, |octet| scatter(&[octet], buffers));
+    Ok(Outcome::Engine(Received {
         len,
-        whole,
-        from: Some(from),
-    })
+        whole: octet.iter().len(),
+        from: None,
+        beside: Beside::Urgent,
+    }))
+}
+
+/// The engine's flags of a send.
+fn how(flags: i32) -> u8 {
+    let mut how = 0;
+    if flags & libc::MSG_OOB != 0 {
+        how |= engine::URGENT;
+    }
+    if flags & libc::MSG_MORE != 0 {
+        how |= engine::MORE;
+    }
+    how
 }
 
 /// Looks until everything asked for is there, or the end.

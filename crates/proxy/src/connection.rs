@@ -211,7 +211,7 @@ impl Connection {
         for _ in 0..pieces {
             while !self.up.is_empty() {
                 let written = match &self.raw {
-                    Some(raw) => raw.write(&[IoSlice::new(self.up.rest())], false),
+                    Some(raw) => raw.write(&[IoSlice::new(self.up.rest())], 0),
                     None => Ok(self.up.rest().len()),
                 };
                 match written {

@@ -84,17 +84,10 @@ pub trait Host {
     fn closed(&mut self, user: User, conn: ConnId, reason: CloseReason);
 
     /// A datagram for a UDP socket: its `len` bytes start at byte `frame_offset` of the frame that is being handled.
-    fn datagram(
-        &mut self,
-        user: User,
-        frame_offset: u32,
-        len: u32,
-        from: SocketAddr,
-        to: SocketAddr,
-    );
+    fn datagram(&mut self, user: User, frame_offset: u32, len: u32, envelope: &Envelope);
 
     /// As [`datagram`](Self::datagram), for one that came in IP fragments.
-    fn datagram_bytes(&mut self, user: User, bytes: &[u8], from: SocketAddr, to: SocketAddr);
+    fn datagram_bytes(&mut self, user: User, bytes: &[u8], envelope: &Envelope);
 
     /// The address of a next hop that `Stack::udp_send` had to wait for is known, or known to be unknowable: try again.
     fn datagram_ready(&mut self, user: User) {
@@ -105,6 +98,19 @@ pub trait Host {
     fn icmp_error(&mut self, user: User, error: &DatagramError<'_>) {
         let _ = (user, error);
     }
+}
+
+/// What the headers of a datagram say of its way.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Envelope {
+    /// Who sent it.
+    pub from: SocketAddr,
+    /// Where it was sent: an address of ours, a group, or all.
+    pub to: SocketAddr,
+    /// Time to live or hop limit that it arrived with.
+    pub hops: u8,
+    /// DSCP and ECN (RFC 2474, RFC 3168): the octet that was called type of service.
+    pub class: u8,
 }
 
 /// An ICMP error about a datagram.

@@ -81,7 +81,7 @@ pub use dhcp::DhcpLease;
 pub use error::StackError;
 pub use frame::MAX_HEADER_LEN;
 pub use groups::{GroupChange, GroupConfig};
-pub use host::{DatagramError, Host};
+pub use host::{DatagramError, Envelope, Host};
 pub use id::{ConnId, DETACHED, ListenerId, UdpId, User};
 pub use info::{ConnectionInfo, ListenerInfo, UdpInfo};
 pub use input::{FlowHint, FrameMeta, RxChecksum};

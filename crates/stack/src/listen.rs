@@ -50,6 +50,8 @@ pub(crate) struct Listener {
     answered: List<Group>,
     /// When a SYN was answered with a cookie last.
     last_cookie: Option<Instant>,
+    /// It only has its port: who comes is refused, as if nobody listened.
+    held: bool,
     live: bool,
 }
 
@@ -163,9 +165,21 @@ impl Listeners {
     /// Whether somebody listens there.
     pub(crate) fn is_bound(&self, local: SocketAddr) -> bool {
         match local.ip() {
-            IpAddr::V4(ip) => self.ports.find(ip, local.port()).is_some(),
-            IpAddr::V6(ip) => self.ports6.find(ip, local.port()).is_some(),
+            IpAddr::V4(ip) => self.heard(ip, local.port()).is_some(),
+            IpAddr::V6(ip) => self.heard6(ip, local.port()).is_some(),
         }
+    }
+
+    /// Who takes connections there; not one that only holds its port.
+    pub(crate) fn heard(&self, ip: Ipv4Addr, port: u16) -> Option<u32> {
+        let at = self.ports.find(ip, port)?;
+        (!self.slots[at as usize].held).then_some(at)
+    }
+
+    /// The same for IPv6.
+    pub(crate) fn heard6(&self, ip: Ipv6Addr, port: u16) -> Option<u32> {
+        let at = self.ports6.find(ip, port)?;
+        (!self.slots[at as usize].held).then_some(at)
     }
 }
 
@@ -245,6 +259,7 @@ impl Stack {
             unanswered: List::new(),
             answered: List::new(),
             last_cookie: None,
+            held: false,
             live: true,
         })
     }
@@ -274,6 +289,14 @@ impl Stack {
         listener.options.apply(option);
         listener.pending.set_limit(listener.options.fast_open_queue);
         true
+    }
+
+    /// Lets a listener only hold its port (true), so that connections are refused as if nobody listened; or listen again. Nothing happens if
+    /// the id is stale.
+    pub fn hold_listener(&mut self, id: ListenerId, held: bool) {
+        if self.listeners.get(id).is_some() {
+            self.listeners.slots[id.index() as usize].held = held;
+        }
     }
 
     /// Connections to come are another user's. Nothing happens if the id is stale.
@@ -378,7 +401,7 @@ impl Stack {
         packet: &Packet<'_>,
         host: &mut H,
     ) -> bool {
-        let Some(at) = self.listeners.ports.find(packet.dst, header.dst_port) else {
+        let Some(at) = self.listeners.heard(packet.dst, header.dst_port) else {
             return false;
         };
         let Some(endpoints) = self.endpoints_of(header, packet) else {

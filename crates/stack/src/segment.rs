@@ -367,7 +367,7 @@ impl Stack {
         {
             return;
         }
-        let listener = self.listeners.ports.find(packet.dst, header.dst_port);
+        let listener = self.listeners.heard(packet.dst, header.dst_port);
         if let Some(at) = listener
             && let Some(endpoints) = self.endpoints_of(header, packet)
             && self.cookie_returns(now, header, payload, at, endpoints, host)

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use sidecore_stack::{
-    ConnId, DatagramError, FrameSink, Host, SinkCaps, TxOffload, TxPayload, User,
+    ConnId, DatagramError, Envelope, FrameSink, Host, SinkCaps, TxOffload, TxPayload, User,
 };
 use sidecore_tcp::{CloseReason, IcmpKind};
 
@@ -343,29 +343,22 @@ impl Host for TestHost {
         stream.events.push(Event::Closed(reason));
     }
 
-    fn datagram(
-        &mut self,
-        user: User,
-        frame_offset: u32,
-        len: u32,
-        from: SocketAddr,
-        to: SocketAddr,
-    ) {
+    fn datagram(&mut self, user: User, frame_offset: u32, len: u32, envelope: &Envelope) {
         let start = frame_offset as usize;
         let bytes = self.frame[start..start + len as usize].to_vec();
         self.datagrams.push(Datagram {
             user,
-            from,
-            to,
+            from: envelope.from,
+            to: envelope.to,
             bytes,
         });
     }
 
-    fn datagram_bytes(&mut self, user: User, bytes: &[u8], from: SocketAddr, to: SocketAddr) {
+    fn datagram_bytes(&mut self, user: User, bytes: &[u8], envelope: &Envelope) {
         self.datagrams.push(Datagram {
             user,
-            from,
-            to,
+            from: envelope.from,
+            to: envelope.to,
             bytes: bytes.to_vec(),
         });
     }

@@ -123,20 +123,19 @@ impl Held {
         options: &[(Opt, u64)],
     ) -> io::Result<Self> {
         let backlog = sockets.group.config.backlog;
-        let held = Self::listen_with(sockets, local, options, backlog, 0).await?;
+        let held = Self::listen_with(sockets, local, options, (backlog, 0, false)).await?;
         // What is not posted now is posted by the first accept.
         let _ = held.socket().post_accepts(held.group());
         Ok(held)
     }
 
-    /// The same, with room for so many connections that wait for an accept, and a key by which others may share it (0: nobody). No accept is
-    /// posted.
+    /// The same, with room for so many connections that wait for an accept, a key by which others may share it (0: nobody), and whether it is
+    /// only to have its port. No accept is posted.
     pub(crate) async fn listen_with(
         sockets: &Sockets,
         local: SocketAddr,
         options: &[(Opt, u64)],
-        backlog: u32,
-        key: u64,
+        (backlog, key, hold): (u32, u64, bool),
     ) -> io::Result<Self> {
         let held = Self::create(sockets, Kind::Listener).await?;
         for (option, value) in options {
@@ -149,6 +148,7 @@ impl Held {
             let mut command = Command::new(Operation::Listen, handle, cookie);
             command.body[0] = u64::from(backlog);
             command.body[1] = key;
+            command.body[2] = hold.into();
             command
         });
         let answer = answer.await?;
@@ -159,6 +159,17 @@ impl Held {
             state.phase = Phase::Open;
         }
         Ok(held)
+    }
+
+    /// A listener that only had its port takes connections from now on.
+    pub(crate) async fn open(&self, backlog: u32) -> io::Result<()> {
+        let handle = self.socket().dti.handle();
+        let answer = self.ask(|cookie| {
+            let mut command = Command::new(Operation::Listen, handle, cookie);
+            command.body[0] = u64::from(backlog);
+            command
+        });
+        answer.await.map(|_| ())
     }
 
     pub(crate) async fn bind(&self, local: SocketAddr) -> io::Result<()> {

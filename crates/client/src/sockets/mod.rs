@@ -11,7 +11,9 @@
 //! Any number of threads may use the sockets of one group: whoever waits looks after the event queue for all. Threads that
 //! shall not meet at all get a group each.
 
+pub(crate) mod beside;
 pub(crate) mod config;
+pub(crate) mod datagram;
 pub(crate) mod group;
 pub(crate) mod held;
 pub(crate) mod membership;
@@ -41,6 +43,7 @@ use std::time::Duration;
 
 use crate::{Disconnected, Ual, UalConfig};
 pub use config::SocketsConfig;
+pub use datagram::Datagram;
 use group::{Group, lock};
 pub use report::DatagramReport;
 use wait::Place;

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
-use sidecore_abi::command::{Opt, shutdown};
+use sidecore_abi::command::{Opt, flags, shutdown};
 use sidecore_abi::{Status, TcpInfo};
 
 use super::Sockets;
@@ -37,6 +37,8 @@ pub struct Ready {
     pub hung_up: bool,
     /// An error waits to be told: POLLERR.
     pub error: bool,
+    /// The last byte of urgent data has come, and was not read: POLLPRI.
+    pub urgent: bool,
 }
 
 /// Which directions to end.
@@ -89,8 +91,26 @@ impl RawSocket {
         backlog: u32,
         key: u64,
     ) -> io::Result<Self> {
-        let listening = Held::listen_with(sockets, local, options, backlog, key);
+        let listening = Held::listen_with(sockets, local, options, (backlog, key, false));
         super::held::run(&sockets.group, listening).map(Self)
+    }
+
+    /// Has a port, as a bound socket does that does not listen: who connects is refused, until [`Self::open`]. Arguments as of
+    /// [`Self::listen`]. Blocks for the engine's answer.
+    pub fn hold(
+        sockets: &Sockets,
+        local: SocketAddr,
+        options: &[(Opt, u64)],
+        backlog: u32,
+        key: u64,
+    ) -> io::Result<Self> {
+        let holding = Held::listen_with(sockets, local, options, (backlog, key, true));
+        super::held::run(&sockets.group, holding).map(Self)
+    }
+
+    /// After [`Self::hold`]: listens; of one that listens, the backlog is changed. Blocks for the engine's answer.
+    pub fn open(&self, backlog: u32) -> io::Result<()> {
+        self.0.run(self.0.open(backlog))
     }
 
     /// A UDP socket. Blocks for the engine's answer.
@@ -290,8 +310,10 @@ impl RawSocket {
     }
 
     /// Writes to a stream what there is room for. `WouldBlock` if none; `BrokenPipe` once the direction has ended.
-    /// `urgent`: the last byte is the end of urgent data (MSG_OOB, RFC 6093).
-    pub fn write(&self, data: &[IoSlice<'_>], urgent: bool) -> io::Result<usize> {
+    /// `how`: 0, [`flags::URGENT`] (the last byte is the end of urgent data: MSG_OOB, RFC 6093), or [`flags::MORE`] (more follows: a last
+    /// partial segment may wait, MSG_MORE).
+    pub fn write(&self, data: &[IoSlice<'_>], how: u8) -> io::Result<usize> {
+        let how = how & (flags::URGENT | flags::MORE);
         let (group, socket) = (self.0.group(), self.0.socket());
         let mut begun = None;
         loop {
@@ -319,7 +341,7 @@ impl RawSocket {
                     socket.dti,
                     data,
                     window,
-                    urgent,
+                    how,
                     &room,
                 );
                 lane.flush();

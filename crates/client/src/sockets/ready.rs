@@ -48,6 +48,8 @@ impl Socket {
             (Kind::Listener, _) => ready.read = !state.accepted.is_empty() || error,
             (Kind::Datagram, _) => {
                 ready.read = !state.received.is_empty() || state.read_shut || error;
+                // A report waits: as with Linux, no more than that is told.
+                ready.error |= !state.reports.is_empty();
                 ready.write = state.has_room(group.config.stream_bytes) || error;
             }
             (Kind::Stream, Phase::Connecting) => {}
@@ -55,8 +57,8 @@ impl Socket {
             (Kind::Stream, Phase::New) => (ready.write, ready.hung_up) = (true, true),
             (Kind::Stream, _) => {
                 let unwritable = state.write_shut || state.over.is_some();
-                ready.read =
-                    !state.received.is_empty() || !state.before.is_empty() || ended || error;
+                ready.read = Self::has_bytes(&state) || !state.before.is_empty() || ended || error;
+                ready.urgent = Self::has_urgent(&state);
                 ready.write = unwritable || state.has_room(group.config.stream_bytes) || error;
                 ready.read_ended = ended;
                 ready.hung_up = ended && unwritable;

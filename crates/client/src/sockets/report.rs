@@ -52,6 +52,10 @@ impl Reports {
         self.kept.pop_front()
     }
 
+    pub(super) fn is_empty(&self) -> bool {
+        self.kept.is_empty()
+    }
+
     pub(super) const fn lost(&self) -> u64 {
         self.lost
     }

@@ -178,8 +178,8 @@ impl SendQueue {
         self.bytes
     }
 
-    /// Posts as much of a stream's bytes as may be in flight (`window` bytes at most); says how much, and what stopped it. With `urgent`
-    /// the send that ends them says so.
+    /// Posts as much of a stream's bytes as may be in flight (`window` bytes at most); says how much, and what stopped it. With
+    /// [`flags::URGENT`] the send that ends them says so, with [`flags::MORE`] each.
     #[expect(clippy::too_many_arguments, reason = "what a write needs of its group")]
     pub(crate) fn write(
         &mut self,
@@ -188,7 +188,7 @@ impl SendQueue {
         dti: Dti,
         data: &[IoSlice<'_>],
         window: usize,
-        urgent: bool,
+        how: u8,
         waker: &Waker,
     ) -> (usize, Stop) {
         let total: usize = data.iter().map(|slice| slice.len()).sum();
@@ -199,16 +199,17 @@ impl SendQueue {
         let mut written = 0;
         while written < total {
             let room = window.saturating_sub(self.bytes).min(total - written);
-            let sends = SENDS + if urgent { URGENT_SENDS } else { 0 };
+            let urgent = how & flags::URGENT;
+            let sends = SENDS + if urgent != 0 { URGENT_SENDS } else { 0 };
             if room == 0 || self.flight.len() >= sends {
                 return (written, Stop::Window);
             }
             if !lane.has_room(1) {
                 return (written, Stop::Lane);
             }
-            let bits = |len: usize| match urgent && written + len == total {
-                true => flags::URGENT,
-                false => 0,
+            let bits = |len: usize| match written + len == total {
+                true => how,
+                false => how & !flags::URGENT,
             };
             if room <= INLINE_MAX && self.unanswered < UNANSWERED {
                 self.write_inline(lane, dti, &mut slices, (room, bits(room)));

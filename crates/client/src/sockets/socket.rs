@@ -107,6 +107,7 @@ pub(crate) struct State {
     pub(crate) write_timeout: Option<Duration>,
     pub(crate) nonblocking: bool,
     pub(crate) nodelay: bool,
+    pub(crate) send_limit: usize, // Bytes in flight, if less than the group has.
     /// Bytes that may wait unsent; 0: any number (TCP_NOTSENT_LOWAT).
     pub(crate) lowat: u64,
     /// Bytes written, and of these those that were sent, as far as the engine told.
@@ -129,6 +130,7 @@ impl State {
 
     /// Bytes that may be in flight with the next write, of `window` at most; `None`: too many wait unsent.
     pub(crate) fn send_window(&self, window: usize) -> Option<usize> {
+        let window = window.min(self.send_limit);
         let unsent = self.written.saturating_sub(self.sent);
         match self.lowat {
             0 => Some(window),
@@ -199,6 +201,7 @@ impl Socket {
                 write_timeout: None,
                 nonblocking: false,
                 nodelay: false,
+                send_limit: usize::MAX,
                 lowat: 0,
                 written: 0,
                 sent: 0,

@@ -4,9 +4,11 @@ use std::io::{self, IoSlice, IoSliceMut};
 use std::net::SocketAddr;
 use std::task::{Context, Poll};
 
+use sidecore_abi::command::flags;
 use sidecore_abi::event::NO_CHUNK;
 use sidecore_abi::{Command, Operation, Status};
 
+use super::datagram::Datagram;
 use super::group::{Group, lock};
 use super::moving::{Moving, elsewhere};
 use super::send::Stop;
@@ -190,16 +192,16 @@ impl Socket {
         cx: &mut Context<'_>,
         data: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        self.poll_write_as(group, cx, data, false)
+        self.poll_write_as(group, cx, data, 0)
     }
 
-    /// The same, and perhaps as urgent data.
+    /// The same, with flags of a send: perhaps as urgent data.
     pub(super) fn poll_write_as(
         &self,
         group: &Group,
         cx: &mut Context<'_>,
         data: &[IoSlice<'_>],
-        urgent: bool,
+        how: u8,
     ) -> Poll<io::Result<usize>> {
         let mut state = lock(&self.state);
         if let Some(error) = Self::write_error(&state, group) {
@@ -212,7 +214,7 @@ impl Socket {
             return Poll::Ready(Ok(0));
         }
         let most = group.config.stream_bytes.max(1);
-        let window = if urgent {
+        let window = if how & flags::URGENT != 0 {
             Some(most + URGENT_ALLOWANCE)
         } else {
             state.send_window(most)
@@ -224,15 +226,10 @@ impl Socket {
         let (written, stop) = {
             let mut lane = lock(&group.lane);
             let memory = &group.memory;
-            let done = state.sends.write(
-                memory,
-                &mut lane,
-                self.dti,
-                data,
-                window,
-                urgent,
-                cx.waker(),
-            );
+            let done =
+                state
+                    .sends
+                    .write(memory, &mut lane, self.dti, data, window, how, cx.waker());
             lane.flush();
             done
         };
@@ -299,21 +296,33 @@ impl Socket {
         out: &mut [u8],
         consume: bool,
     ) -> Poll<io::Result<(usize, SocketAddr)>> {
+        let received = self.poll_receive_event(group, cx, out, consume);
+        received.map_ok(|received| (received.len, received.from))
+    }
+
+    /// The same, with what its event says of it.
+    pub(crate) fn poll_receive_event(
+        &self,
+        group: &Group,
+        cx: &mut Context<'_>,
+        out: &mut [u8],
+        consume: bool,
+    ) -> Poll<io::Result<Datagram>> {
         let mut state = lock(&self.state);
         if let Some(error) = state.take_failure() {
             return Poll::Ready(Err(error));
         }
         while let Some(piece) = state.received.front().copied() {
             let n = group.ual.pool().read(&piece.event, out);
-            let from = piece.event.address(2).get();
-            if consume || from.is_none() {
+            let datagram = Datagram::of(group, &piece.event, n);
+            if consume || datagram.is_none() {
                 state.received.pop_front();
                 if piece.event.chunk() != NO_CHUNK {
                     lock(&group.lane).return_chunk(&piece.event);
                 }
             }
-            if let Some(from) = from {
-                return Poll::Ready(Ok((n, from)));
+            if let Some(datagram) = datagram {
+                return Poll::Ready(Ok(datagram));
             }
         }
         if let Some(status) = state.over {

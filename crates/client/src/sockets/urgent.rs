@@ -11,6 +11,8 @@
 use std::io::{self, IoSlice};
 use std::task::{Context, Poll};
 
+use sidecore_abi::command::flags;
+
 use super::group::{Group, lock};
 use super::socket::{Socket, State};
 use crate::error::Disconnected;
@@ -101,7 +103,7 @@ impl Socket {
         cx: &mut Context<'_>,
         data: &[u8],
     ) -> Poll<io::Result<usize>> {
-        self.poll_write_as(group, cx, &[IoSlice::new(data)], true)
+        self.poll_write_as(group, cx, &[IoSlice::new(data)], flags::URGENT)
     }
 
     /// Whether the next byte to be read is the mark.
@@ -166,6 +168,37 @@ impl Socket {
             None if state.consumed > mark => Err(io::ErrorKind::InvalidInput.into()),
             None => Err(io::ErrorKind::WouldBlock.into()),
         }
+    }
+
+    /// Whether the last octet of urgent data has come and was not read (POLLPRI).
+    pub(crate) fn has_urgent(state: &State) -> bool {
+        let urgent = &state.urgent;
+        let Some(mark) = urgent.end.checked_sub(1) else {
+            return false;
+        };
+        let ahead = || {
+            let last = state.received.back();
+            let came = last.map_or(0, |piece| {
+                piece.event.body[2] + u64::from(piece.event.len())
+            });
+            mark >= state.consumed && mark < came
+        };
+        match urgent.inline {
+            true => ahead(),
+            false => !urgent.taken && (urgent.kept.is_some() || ahead()),
+        }
+    }
+
+    /// Whether a read finds bytes: more than an octet that is left out.
+    pub(crate) fn has_bytes(state: &State) -> bool {
+        if !state.urgent.leaves_out(state.consumed) {
+            return !state.received.is_empty();
+        }
+        let left = state
+            .received
+            .iter()
+            .map(|piece| piece.event.len() as usize - piece.taken);
+        left.sum::<usize>() > 1
     }
 
     pub(crate) fn set_urgent_inline(&self, inline: bool) {

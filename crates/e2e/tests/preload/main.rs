@@ -1,6 +1,8 @@
 //! Unmodified programs on the engine, by the preload library: as clients, and as servers for the kernel's side.
 
+mod calls;
 mod clients;
+mod cpython;
 mod exs;
 mod gone;
 mod killed;

@@ -5,7 +5,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use sidecore_abi::command::{create, flags, shutdown as direction};
 use sidecore_abi::event::Event;
 use sidecore_abi::{Address, Command, DtiHandle, EventKind, Status};
-use sidecore_stack::{SocketOption, SocketOptions, StackError};
+use sidecore_stack::{ListenerId, SocketOption, SocketOptions, StackError};
 
 use super::{Context, Done, evq_for, slot};
 use crate::dti::{Dti, Listening, PostedAccept, Role, flag};
@@ -138,32 +138,26 @@ pub(super) fn listen(cx: &mut Context<'_>, command: &Command) -> Done {
     let Some(dti) = cx.tables.dtis.get_mut(slot) else {
         return Status::BadHandle.into();
     };
-    let Role::Bound(local) = dti.role else {
-        return Status::WrongState.into();
+    let backlog = command.body[0].clamp(1, BACKLOG_MAX) as u32;
+    let held = command.body[2] & 1 != 0;
+    let local = match &mut dti.role {
+        Role::Bound(local) => *local,
+        Role::Listening(listening) if !held => {
+            // It had its port, or listened already: then only the backlog is new.
+            listening.backlog = backlog;
+            cx.stack.hold_listener(listening.id, false);
+            return answer_address(listening.local);
+        }
+        _ => return Status::WrongState.into(),
     };
     if cx.tables.stopping {
         return Status::Aborted.into();
     }
-    let backlog = command.body[0].clamp(1, BACKLOG_MAX) as u32;
-    let handshakes = backlog.max(HANDSHAKES_MIN);
     let options = opening_options(dti);
-    let asked = local;
-    let key = command.body[1];
-    let joined = (key != 0)
-        .then(|| cx.tables.join_listener(slot, asked, key))
-        .flatten();
-    let (id, local) = match joined {
-        Some(joined) => joined,
-        None => match cx.stack.listen(asked, &options, handshakes, slot) {
-            Ok(id) => {
-                let local = cx.stack.listener_local(id).unwrap_or(asked);
-                if key != 0 {
-                    cx.tables.share_listener(slot, id, asked, local, key);
-                }
-                (id, local)
-            }
-            Err(error) => return status_of(error).into(),
-        },
+    let begun = begin_listening(cx, slot, local, &options, (backlog, command.body[1], held));
+    let (id, local) = match begun {
+        Ok(begun) => begun,
+        Err(status) => return status.into(),
     };
     if let Some(dti) = cx.tables.dtis.get_mut(slot) {
         dti.role = Role::Listening(Box::new(Listening {
@@ -176,6 +170,33 @@ pub(super) fn listen(cx: &mut Context<'_>, command: &Command) -> Done {
         }));
     }
     answer_address(local)
+}
+
+/// A listener at the stack, or a share in one that is there; its name, and where it listens.
+fn begin_listening(
+    cx: &mut Context<'_>,
+    slot: u32,
+    asked: SocketAddr,
+    options: &SocketOptions,
+    (backlog, key, held): (u32, u64, bool),
+) -> Result<(ListenerId, SocketAddr), Status> {
+    if key != 0
+        && let Some((id, local)) = cx.tables.join_listener(slot, asked, key)
+    {
+        if !held {
+            cx.stack.hold_listener(id, false);
+        }
+        return Ok((id, local));
+    }
+    let handshakes = backlog.max(HANDSHAKES_MIN);
+    let begun = cx.stack.listen(asked, options, handshakes, slot);
+    let id = begun.map_err(status_of)?;
+    cx.stack.hold_listener(id, held);
+    let local = cx.stack.listener_local(id).unwrap_or(asked);
+    if key != 0 {
+        cx.tables.share_listener(slot, id, asked, local, key);
+    }
+    Ok((id, local))
 }
 
 /// Accept.

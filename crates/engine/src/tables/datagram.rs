@@ -2,9 +2,10 @@
 
 use std::net::SocketAddr;
 
-use sidecore_abi::event::Event;
+use sidecore_abi::event::{self, Event};
 use sidecore_abi::{Address, EventKind, Status};
-use sidecore_stack::{SocketOption, StackError, UdpId, User};
+use sidecore_shm::MemRef;
+use sidecore_stack::{Envelope, SocketOption, StackError, UdpId, User};
 
 use super::Tables;
 use super::frame::{Frame, POOL_REGION};
@@ -52,9 +53,8 @@ impl Tables {
         &mut self,
         frame: &Frame<'_>,
         slot: User,
-        frame_offset: u32,
-        len: u32,
-        from: SocketAddr,
+        (frame_offset, len): (u32, u32),
+        envelope: &Envelope,
     ) {
         let Some(dti) = self.dtis.get(slot) else {
             return;
@@ -62,19 +62,21 @@ impl Tables {
         let Role::Datagram { peer, .. } = dti.role else {
             return;
         };
-        if peer.is_some_and(|peer| peer != from) {
+        if peer.is_some_and(|peer| peer != envelope.from) {
             return;
         }
         let (ual_slot, epoch, evq, handle) = (dti.ual, dti.epoch, dti.rx_evq, dti.handle);
         let Some(Some(ual)) = self.uals.get_mut(ual_slot as usize) else {
             return;
         };
+        let (told, tail) = event::arrival(envelope.hops, envelope.class, envelope.to.ip());
         // As with data out of order: what may be dropped never starves what was promised room.
         let scarce = ual.chunks.free_bytes() <= ual.chunks.size() / super::store::RESERVE;
         let place = if ual.gone || scarce || !ual.accepts(evq) {
             None
         } else {
-            ual.chunks.allocate(len.max(1), slot, epoch)
+            let room = len + tail.map_or(0, |tail| tail.len() as u32);
+            ual.chunks.allocate(room.max(1), slot, epoch)
         };
         let Some((chunk, offset, _)) = place else {
             ual.counters.datagrams_dropped += 1;
@@ -89,9 +91,13 @@ impl Tables {
             at += bytes.len() as u64;
             true
         });
+        if let Some(tail) = tail {
+            ual.chunks.write(at, MemRef::from_bytes(&tail));
+        }
         let mut event = Event::received(handle, chunk, offset, len, 0, false);
         event.kind = EventKind::Datagram;
-        let event = event.with_address(2, Address::new(from));
+        event.cookie = told;
+        let event = event.with_address(2, Address::new(envelope.from));
         if let Some(ual) = self.ual(ual_slot) {
             ual.chunks.hand_over(chunk, 0);
             ual.emit(evq, &event);

@@ -1,63 +1,170 @@
 //! Reading and writing.
 
+use std::borrow::Cow;
 use std::io::{IoSlice, IoSliceMut};
 use std::net::SocketAddr;
 
 use libc::{c_int, c_void, iovec, off_t, size_t, sockaddr, socklen_t, ssize_t};
 use rustix::io::Errno;
 
-use super::{is_to_repeat, on_descriptor, socket_of};
+use super::{call, socket_of};
+use crate::control::Asked;
 use crate::guard::answer;
+use crate::memory::may_be;
 use crate::socket::Socket;
 use crate::transfer::{Outcome, Received};
 use crate::{real, sys};
 
 /// What was received, for callers that want a length only; `None`: the system is to do it.
-fn length(outcome: Outcome) -> Option<i64> {
+pub(super) fn length(outcome: &Outcome) -> Option<i64> {
     match outcome {
         Outcome::Kernel => None,
-        Outcome::Done(n) => Some(n as i64),
-        Outcome::Engine(Received { len, .. }) => Some(len as i64),
+        Outcome::Done(n) => Some(*n as i64),
+        Outcome::Engine(Received { len, .. }) => Some(*len as i64),
     }
 }
 
 /// Receives into buffers; `None`: the system is to do it as it was asked.
-fn receive(
-    socket: &Socket,
+///
+/// # Safety
+///
+/// `list` points to `count` buffers of the program's.
+pub(super) unsafe fn receive(
     fd: c_int,
-    buffers: &mut [IoSliceMut<'_>],
+    list: *const iovec,
+    count: usize,
     flags: c_int,
-    system: impl FnMut() -> Result<usize, Errno>,
 ) -> Option<i64> {
+    let socket = socket_of(fd)?;
     let mut passed = false;
     let done = answer(|| {
-        let received = socket.receive(fd, buffers, flags, system)?;
-        let received = length(received);
-        passed = received.is_none();
-        Ok(received.unwrap_or(0))
+        // SAFETY: the caller's promise.
+        let mut buffers = unsafe { buffers(list, count)? };
+        // SAFETY: a msghdr of zeros is one.
+        let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
+        message.msg_iov = list.cast_mut();
+        message.msg_iovlen = count;
+        // SAFETY: the caller's promise.
+        let system = || unsafe { sys::receive_now(fd, &raw mut message, flags) };
+        let received = socket.receive(fd, &mut buffers, flags, system)?;
+        let whole = flags & libc::MSG_TRUNC != 0;
+        let told = match &received {
+            // With MSG_TRUNC the whole length of a datagram is told.
+            Outcome::Engine(received) if whole => Some(received.whole as i64),
+            received => length(received),
+        };
+        passed = told.is_none();
+        Ok(told.unwrap_or(0))
     });
     (!passed).then_some(done)
 }
 
 /// Sends; `None`: the system is to do it as it was asked.
-pub(super) fn transmit(
-    socket: &Socket,
-    data: &[IoSlice<'_>],
+///
+/// # Safety
+///
+/// `list` points to `count` buffers of the program's.
+pub(super) unsafe fn transmit(
+    fd: c_int,
+    list: *const iovec,
+    count: usize,
     flags: c_int,
     to: Option<SocketAddr>,
 ) -> Option<i64> {
+    let socket = socket_of(fd)?;
+    // SAFETY: the caller's promise.
+    send_pieces(&socket, flags, to, &Asked::default(), || unsafe {
+        pieces(list, count)
+    })
+}
+
+/// The same, with the pieces, and with what messages ask for.
+pub(super) fn send_pieces<'a>(
+    socket: &Socket,
+    flags: c_int,
+    to: Option<SocketAddr>,
+    asked: &Asked,
+    pieces: impl FnOnce() -> Result<Cow<'a, [IoSlice<'a>]>, Errno>,
+) -> Option<i64> {
     let mut passed = false;
     let done = answer(|| {
-        let sent = length(socket.send(data, flags, to)?);
+        let sent = length(&socket.send(&pieces()?, flags, to, asked)?);
         passed = sent.is_none();
         Ok(sent.unwrap_or(0))
     });
     (!passed).then_some(done)
 }
 
-/// -1 and errno as a result.
-pub(super) fn outcome(result: ssize_t) -> Result<usize, Errno> {
-    usize::try_from(result).map_err(|_| Errno::from_raw_os_error(sys::errno()))
+/// Most pieces of one call: IOV_MAX.
+const PIECES: usize = 1024;
+
+/// A list of pieces to send.
+///
+/// # Safety
+///
+/// `list` points to `count` of them, each of the program's memory.
+pub(super) unsafe fn pieces<'a>(
+    list: *const iovec,
+    count: usize,
+) -> Result<Cow<'a, [IoSlice<'a>]>, Errno> {
+    // SAFETY: the caller's promise.
+    let list = unsafe { checked(list, count)? };
+    if list.iter().any(|piece| piece.iov_base.is_null()) {
+        // SAFETY: the caller's promise. One of no bytes may be anywhere.
+        let slice = |piece: &iovec| unsafe { sys::bytes(piece.iov_base, piece.iov_len) };
+        return Ok(list
+            .iter()
+            .map(|piece| IoSlice::new(slice(piece)))
+            .collect());
+    }
+    // SAFETY: the caller's promise.
+    Ok(Cow::Borrowed(unsafe { sys::slices(list) }))
+}
+
+/// A list as it came. `FAULT` if it, or a piece, can never be memory.
+///
+/// # Safety
+///
+/// `list` points to `count` of them.
+unsafe fn checked<'a>(list: *const iovec, count: usize) -> Result<&'a [iovec], Errno> {
+    if count > PIECES {
+        return Err(Errno::INVAL);
+    }
+    may_be(list.cast(), count * size_of::<iovec>())?;
+    if count == 0 {
+        return Ok(&[]);
+    }
+    // SAFETY: the caller's promise.
+    let list = unsafe { std::slice::from_raw_parts(list, count) };
+    for piece in list {
+        may_be(piece.iov_base.cast_const(), piece.iov_len)?;
+    }
+    Ok(list)
+}
+
+/// A list of pieces to fill.
+///
+/// # Safety
+///
+/// `list` points to `count` of them, each of the program's memory.
+pub(super) unsafe fn buffers<'a>(
+    list: *const iovec,
+    count: usize,
+) -> Result<Vec<IoSliceMut<'a>>, Errno> {
+    // SAFETY: the caller's promise.
+    unsafe { checked(list, count).map(|list| sys::slices_mut(list)) }
+}
+
+fn one(buffer: *const c_void, len: size_t) -> iovec {
+    iovec {
+        iov_base: buffer.cast_mut(),
+        iov_len: len,
+    }
+}
+
+/// A count of pieces as C has it; one that is negative is too large.
+pub(super) fn count_of(count: c_int) -> usize {
+    usize::try_from(count).unwrap_or(usize::MAX)
 }
 
 /// read(2).
@@ -66,26 +173,12 @@ pub(super) fn outcome(result: ssize_t) -> Result<usize, Errno> {
 ///
 /// As libc's.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn read(fd: c_int, buffer: *mut c_void, len: size_t) -> ssize_t {
-    if let Some(socket) = socket_of(fd) {
-        if let Some(_call) = on_descriptor(&socket) {
-            // SAFETY: as libc's.
-            return unsafe { real::read(fd, buffer, len) };
-        }
-        // SAFETY: the program's promise.
-        let mut list = [IoSliceMut::new(unsafe { sys::bytes_mut(buffer, len) })];
-        // SAFETY: the program's promise.
-        let system = || outcome(unsafe { real::recv(fd, buffer, len, libc::MSG_DONTWAIT) });
-        if let Some(done) = receive(&socket, fd, &mut list, 0, system) {
-            if is_to_repeat(done) {
-                // SAFETY: as libc's.
-                return unsafe { read(fd, buffer, len) };
-            }
-            return done as ssize_t;
-        }
-    }
+pub unsafe extern "C-unwind" fn read(fd: c_int, buffer: *mut c_void, len: size_t) -> ssize_t {
+    let list = one(buffer, len);
+    // SAFETY: the program's promise.
+    let ours = || unsafe { receive(fd, &list, 1, 0).map(|n| n as ssize_t) };
     // SAFETY: as libc's.
-    unsafe { real::read(fd, buffer, len) }
+    call(fd, ours, || unsafe { real::read(fd, buffer, len) })
 }
 
 /// read(2), checked.
@@ -94,7 +187,7 @@ pub unsafe extern "C" fn read(fd: c_int, buffer: *mut c_void, len: size_t) -> ss
 ///
 /// As libc's.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn __read_chk(
+pub unsafe extern "C-unwind" fn __read_chk(
     fd: c_int,
     buffer: *mut c_void,
     len: size_t,
@@ -119,30 +212,40 @@ fn check(len: size_t, room: size_t) {
 ///
 /// As libc's.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn readv(fd: c_int, list: *const iovec, count: c_int) -> ssize_t {
-    if let Some(socket) = socket_of(fd) {
-        if let Some(_call) = on_descriptor(&socket) {
-            // SAFETY: as libc's.
-            return unsafe { real::readv(fd, list, count) };
-        }
-        // SAFETY: the program's promise.
-        let mut buffers = unsafe { sys::slices_mut(list, count.max(0) as usize) };
-        // SAFETY: a msghdr of zeros is one.
-        let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
-        message.msg_iov = list.cast_mut();
-        message.msg_iovlen = count.max(0) as usize;
-        // SAFETY: the program's promise.
-        let system = || outcome(unsafe { real::recvmsg(fd, &mut message, libc::MSG_DONTWAIT) });
-        if let Some(done) = receive(&socket, fd, &mut buffers, 0, system) {
-            if is_to_repeat(done) {
-                // SAFETY: as libc's.
-                return unsafe { readv(fd, list, count) };
-            }
-            return done as ssize_t;
-        }
-    }
+pub unsafe extern "C-unwind" fn readv(fd: c_int, list: *const iovec, count: c_int) -> ssize_t {
+    // SAFETY: the program's promise.
+    let ours = || unsafe { receive(fd, list, count_of(count), 0).map(|n| n as ssize_t) };
     // SAFETY: as libc's.
-    unsafe { real::readv(fd, list, count) }
+    call(fd, ours, || unsafe { real::readv(fd, list, count) })
+}
+
+/// preadv2(2). With the offset -1 it is readv with flags; no socket has another.
+///
+/// # Safety
+///
+/// As libc's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn preadv2(
+    fd: c_int,
+    list: *const iovec,
+    count: c_int,
+    offset: off_t,
+    flags: c_int,
+) -> ssize_t {
+    let now = if flags & libc::RWF_NOWAIT != 0 {
+        libc::MSG_DONTWAIT
+    } else {
+        0
+    };
+    let ours = || match offset {
+        // SAFETY: the program's promise.
+        -1 => unsafe { receive(fd, list, count_of(count), now).map(|n| n as ssize_t) },
+        _ => None,
+    };
+    // SAFETY: as libc's.
+    call(fd, ours, || unsafe {
+        real::preadv2(fd, list, count, offset, flags)
+    })
 }
 
 /// recv(2).
@@ -151,32 +254,17 @@ pub unsafe extern "C" fn readv(fd: c_int, list: *const iovec, count: c_int) -> s
 ///
 /// As libc's.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn recv(
+pub unsafe extern "C-unwind" fn recv(
     fd: c_int,
     buffer: *mut c_void,
     len: size_t,
     flags: c_int,
 ) -> ssize_t {
-    if let Some(socket) = socket_of(fd) {
-        if let Some(_call) = on_descriptor(&socket) {
-            // SAFETY: as libc's.
-            return unsafe { real::recv(fd, buffer, len, flags) };
-        }
-        // SAFETY: the program's promise.
-        let mut list = [IoSliceMut::new(unsafe { sys::bytes_mut(buffer, len) })];
-        let now = flags | libc::MSG_DONTWAIT;
-        // SAFETY: the program's promise.
-        let system = || outcome(unsafe { real::recv(fd, buffer, len, now) });
-        if let Some(done) = receive(&socket, fd, &mut list, flags, system) {
-            if is_to_repeat(done) {
-                // SAFETY: as libc's.
-                return unsafe { recv(fd, buffer, len, flags) };
-            }
-            return done as ssize_t;
-        }
-    }
+    let list = one(buffer, len);
+    // SAFETY: the program's promise.
+    let ours = || unsafe { receive(fd, &list, 1, flags).map(|n| n as ssize_t) };
     // SAFETY: as libc's.
-    unsafe { real::recv(fd, buffer, len, flags) }
+    call(fd, ours, || unsafe { real::recv(fd, buffer, len, flags) })
 }
 
 /// recv(2), checked.
@@ -185,7 +273,7 @@ pub unsafe extern "C" fn recv(
 ///
 /// As libc's.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn __recv_chk(
+pub unsafe extern "C-unwind" fn __recv_chk(
     fd: c_int,
     buffer: *mut c_void,
     len: size_t,
@@ -203,7 +291,7 @@ pub unsafe extern "C" fn __recv_chk(
 ///
 /// As libc's.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn recvfrom(
+pub unsafe extern "C-unwind" fn recvfrom(
     fd: c_int,
     buffer: *mut c_void,
     len: size_t,
@@ -211,53 +299,56 @@ pub unsafe extern "C" fn recvfrom(
     address: *mut sockaddr,
     size: *mut socklen_t,
 ) -> ssize_t {
-    let Some(socket) = socket_of(fd) else {
-        // SAFETY: as libc's.
-        return unsafe { real::recvfrom(fd, buffer, len, flags, address, size) };
-    };
-    if let Some(_call) = on_descriptor(&socket) {
-        // As Linux has it for streams of TCP: there is no address.
-        if !size.is_null() && !address.is_null() {
-            // SAFETY: the program's promise.
-            unsafe { *size = 0 };
-        }
-        // SAFETY: as libc's.
-        return unsafe { real::recv(fd, buffer, len, flags) };
-    }
     // SAFETY: the program's promise.
-    let mut list = [IoSliceMut::new(unsafe { sys::bytes_mut(buffer, len) })];
-    let now = flags | libc::MSG_DONTWAIT;
-    // SAFETY: the program's promise.
-    let system = || outcome(unsafe { real::recvfrom(fd, buffer, len, now, address, size) });
+    let ours = || unsafe { receive_from(fd, one(buffer, len), flags, address, size) };
+    // SAFETY: as libc's.
+    call(fd, ours, || unsafe {
+        real::recvfrom(fd, buffer, len, flags, address, size)
+    })
+}
+
+/// # Safety
+///
+/// As recvfrom's.
+unsafe fn receive_from(
+    fd: c_int,
+    list: iovec,
+    flags: c_int,
+    address: *mut sockaddr,
+    size: *mut socklen_t,
+) -> Option<ssize_t> {
+    let socket = socket_of(fd)?;
     let mut passed = false;
-    let done = answer(|| match socket.receive(fd, &mut list, flags, system)? {
-        Outcome::Kernel => {
-            passed = true;
-            Ok(0)
-        }
-        Outcome::Done(n) => Ok(n as i64),
-        Outcome::Engine(received) => {
-            match received.from {
-                // SAFETY: the program's promise.
-                Some(from) => unsafe { sys::write_address(from, socket.is_v6(), address, size) },
-                // As Linux has it for streams.
-                // SAFETY: the program's promise.
-                None if !size.is_null() && !address.is_null() => unsafe { *size = 0 },
-                None => {}
+    let done = answer(|| {
+        // SAFETY: the program's promise.
+        let mut buffers = unsafe { buffers(&raw const list, 1)? };
+        // SAFETY: the program's promise.
+        let system = || unsafe { sys::receive_from_now(fd, list, flags, address, size) };
+        match socket.receive(fd, &mut buffers, flags, system)? {
+            Outcome::Kernel => {
+                passed = true;
+                Ok(0)
             }
-            let whole = flags & libc::MSG_TRUNC != 0;
-            Ok(if whole { received.whole } else { received.len } as i64)
+            Outcome::Done(n) => Ok(n as i64),
+            Outcome::Engine(received) => {
+                match received.from {
+                    // SAFETY: the program's promise.
+                    Some(from) => unsafe {
+                        sys::write_address(from, socket.is_v6(), address, size)?
+                    },
+                    // As Linux has it for streams.
+                    None if !size.is_null() && !address.is_null() => {
+                        // SAFETY: the program's promise.
+                        unsafe { crate::memory::write(size.cast(), &[0; 4])? };
+                    }
+                    None => {}
+                }
+                let whole = flags & libc::MSG_TRUNC != 0;
+                Ok(if whole { received.whole } else { received.len } as i64)
+            }
         }
     });
-    if passed {
-        // SAFETY: as libc's.
-        return unsafe { real::recvfrom(fd, buffer, len, flags, address, size) };
-    }
-    if is_to_repeat(done) {
-        // SAFETY: as libc's.
-        return unsafe { recvfrom(fd, buffer, len, flags, address, size) };
-    }
-    done as ssize_t
+    (!passed).then_some(done as ssize_t)
 }
 
 /// recvfrom(2), checked.
@@ -266,7 +357,7 @@ pub unsafe extern "C" fn recvfrom(
 ///
 /// As libc's.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn __recvfrom_chk(
+pub unsafe extern "C-unwind" fn __recvfrom_chk(
     fd: c_int,
     buffer: *mut c_void,
     len: size_t,
@@ -286,24 +377,12 @@ pub unsafe extern "C" fn __recvfrom_chk(
 ///
 /// As libc's.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn write(fd: c_int, buffer: *const c_void, len: size_t) -> ssize_t {
-    if let Some(socket) = socket_of(fd) {
-        if let Some(_call) = on_descriptor(&socket) {
-            // SAFETY: as libc's.
-            return unsafe { real::write(fd, buffer, len) };
-        }
-        // SAFETY: the program's promise.
-        let list = [IoSlice::new(unsafe { sys::bytes(buffer, len) })];
-        if let Some(done) = transmit(&socket, &list, 0, None) {
-            if is_to_repeat(done) {
-                // SAFETY: as libc's.
-                return unsafe { write(fd, buffer, len) };
-            }
-            return done as ssize_t;
-        }
-    }
+pub unsafe extern "C-unwind" fn write(fd: c_int, buffer: *const c_void, len: size_t) -> ssize_t {
+    let list = one(buffer, len);
+    // SAFETY: the program's promise.
+    let ours = || unsafe { transmit(fd, &list, 1, 0, None).map(|n| n as ssize_t) };
     // SAFETY: as libc's.
-    unsafe { real::write(fd, buffer, len) }
+    call(fd, ours, || unsafe { real::write(fd, buffer, len) })
 }
 
 /// writev(2).
@@ -312,24 +391,35 @@ pub unsafe extern "C" fn write(fd: c_int, buffer: *const c_void, len: size_t) ->
 ///
 /// As libc's.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn writev(fd: c_int, list: *const iovec, count: c_int) -> ssize_t {
-    if let Some(socket) = socket_of(fd) {
-        if let Some(_call) = on_descriptor(&socket) {
-            // SAFETY: as libc's.
-            return unsafe { real::writev(fd, list, count) };
-        }
-        // SAFETY: the program's promise.
-        let data = unsafe { sys::slices(list, count.max(0) as usize) };
-        if let Some(done) = transmit(&socket, data, 0, None) {
-            if is_to_repeat(done) {
-                // SAFETY: as libc's.
-                return unsafe { writev(fd, list, count) };
-            }
-            return done as ssize_t;
-        }
-    }
+pub unsafe extern "C-unwind" fn writev(fd: c_int, list: *const iovec, count: c_int) -> ssize_t {
+    // SAFETY: the program's promise.
+    let ours = || unsafe { transmit(fd, list, count_of(count), 0, None).map(|n| n as ssize_t) };
     // SAFETY: as libc's.
-    unsafe { real::writev(fd, list, count) }
+    call(fd, ours, || unsafe { real::writev(fd, list, count) })
+}
+
+/// pwritev2(2). With the offset -1 it is writev with flags; no socket has another.
+///
+/// # Safety
+///
+/// As libc's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn pwritev2(
+    fd: c_int,
+    list: *const iovec,
+    count: c_int,
+    offset: off_t,
+    flags: c_int,
+) -> ssize_t {
+    let ours = || match offset {
+        // SAFETY: the program's promise.
+        -1 => unsafe { transmit(fd, list, count_of(count), 0, None).map(|n| n as ssize_t) },
+        _ => None,
+    };
+    // SAFETY: as libc's.
+    call(fd, ours, || unsafe {
+        real::pwritev2(fd, list, count, offset, flags)
+    })
 }
 
 /// send(2).
@@ -338,29 +428,17 @@ pub unsafe extern "C" fn writev(fd: c_int, list: *const iovec, count: c_int) -> 
 ///
 /// As libc's.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn send(
+pub unsafe extern "C-unwind" fn send(
     fd: c_int,
     buffer: *const c_void,
     len: size_t,
     flags: c_int,
 ) -> ssize_t {
-    if let Some(socket) = socket_of(fd) {
-        if let Some(_call) = on_descriptor(&socket) {
-            // SAFETY: as libc's.
-            return unsafe { real::send(fd, buffer, len, flags) };
-        }
-        // SAFETY: the program's promise.
-        let list = [IoSlice::new(unsafe { sys::bytes(buffer, len) })];
-        if let Some(done) = transmit(&socket, &list, flags, None) {
-            if is_to_repeat(done) {
-                // SAFETY: as libc's.
-                return unsafe { send(fd, buffer, len, flags) };
-            }
-            return done as ssize_t;
-        }
-    }
+    let list = one(buffer, len);
+    // SAFETY: the program's promise.
+    let ours = || unsafe { transmit(fd, &list, 1, flags, None).map(|n| n as ssize_t) };
     // SAFETY: as libc's.
-    unsafe { real::send(fd, buffer, len, flags) }
+    call(fd, ours, || unsafe { real::send(fd, buffer, len, flags) })
 }
 
 /// sendto(2).
@@ -369,7 +447,7 @@ pub unsafe extern "C" fn send(
 ///
 /// As libc's.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn sendto(
+pub unsafe extern "C-unwind" fn sendto(
     fd: c_int,
     buffer: *const c_void,
     len: size_t,
@@ -377,121 +455,14 @@ pub unsafe extern "C" fn sendto(
     address: *const sockaddr,
     size: socklen_t,
 ) -> ssize_t {
-    if let Some(socket) = socket_of(fd) {
-        if let Some(_call) = on_descriptor(&socket) {
-            // SAFETY: as libc's.
-            return unsafe { real::send(fd, buffer, len, flags) };
-        }
-        // SAFETY: the program's promise.
-        let (list, to) = unsafe {
-            let list = [IoSlice::new(sys::bytes(buffer, len))];
-            (list, sys::read_address(address, size))
-        };
-        if let Some(done) = transmit(&socket, &list, flags, to) {
-            if is_to_repeat(done) {
-                // SAFETY: as libc's.
-                return unsafe { sendto(fd, buffer, len, flags, address, size) };
-            }
-            return done as ssize_t;
-        }
-    }
-    // SAFETY: as libc's.
-    unsafe { real::sendto(fd, buffer, len, flags, address, size) }
-}
-
-/// Bytes of a file that are copied at a time.
-const FILE_PIECE: usize = 256 << 10;
-
-/// sendfile(2).
-///
-/// # Safety
-///
-/// As libc's.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn sendfile(
-    to: c_int,
-    from: c_int,
-    offset: *mut off_t,
-    count: size_t,
-) -> ssize_t {
-    let Some(socket) = socket_of(to).filter(|socket| socket.is_engines()) else {
-        // SAFETY: as libc's.
-        return unsafe { real::sendfile(to, from, offset, count) };
+    let list = one(buffer, len);
+    // SAFETY: the program's promise.
+    let ours = || unsafe {
+        let to = sys::read_address(address, size);
+        transmit(fd, &list, 1, flags, to).map(|n| n as ssize_t)
     };
-    if let Some(_call) = on_descriptor(&socket) {
-        // SAFETY: as libc's.
-        return unsafe { real::sendfile(to, from, offset, count) };
-    }
-    let done = answer(|| {
-        let file = sys::borrow(from.max(0));
-        let begin = match offset.is_null() {
-            // SAFETY: the program's promise.
-            false => unsafe { *offset }.try_into().map_err(|_| Errno::INVAL)?,
-            true => rustix::fs::tell(file)?,
-        };
-        let (sent, error) = send_file(&socket, from, begin, count);
-        let end = begin + sent as u64;
-        match offset.is_null() {
-            // SAFETY: the program's promise.
-            false => unsafe { *offset = end as off_t },
-            true => {
-                rustix::fs::seek(file, rustix::fs::SeekFrom::Start(end))?;
-            }
-        }
-        match error {
-            Some(error) if sent == 0 => Err(error),
-            _ => Ok(sent as i64),
-        }
-    });
-    if is_to_repeat(done) {
-        // SAFETY: as libc's.
-        return unsafe { sendfile(to, from, offset, count) };
-    }
-    done as ssize_t
-}
-
-/// Sends from a file; how much, and what ended it before `count` bytes were sent.
-fn send_file(socket: &Socket, from: c_int, begin: u64, count: usize) -> (usize, Option<Errno>) {
-    let mut piece = vec![0; count.min(FILE_PIECE)];
-    let mut sent = 0;
-    while sent < count {
-        let room = (count - sent).min(piece.len());
-        let read = rustix::io::pread(
-            sys::borrow(from.max(0)),
-            &mut piece[..room],
-            begin + sent as u64,
-        );
-        let n = match read {
-            Ok(0) => break,
-            Ok(n) => n,
-            Err(error) => return (sent, Some(error)),
-        };
-        match socket.send(&[IoSlice::new(&piece[..n])], 0, None) {
-            Ok(outcome) => {
-                let done = length(outcome).unwrap_or(0) as usize;
-                sent += done;
-                if done < n {
-                    break;
-                }
-            }
-            Err(error) => return (sent, Some(error)),
-        }
-    }
-    (sent, None)
-}
-
-/// sendfile(2) by its other name.
-///
-/// # Safety
-///
-/// As libc's.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn sendfile64(
-    to: c_int,
-    from: c_int,
-    offset: *mut off_t,
-    count: size_t,
-) -> ssize_t {
     // SAFETY: as libc's.
-    unsafe { sendfile(to, from, offset, count) }
+    call(fd, ours, || unsafe {
+        real::sendto(fd, buffer, len, flags, address, size)
+    })
 }

@@ -1,10 +1,14 @@
 //! Making, naming, connecting and ending sockets.
 
+use std::net::SocketAddr;
+
 use libc::{c_int, sockaddr, socklen_t};
 use rustix::io::Errno;
 
 use super::socket_of;
+use crate::cancel::point;
 use crate::guard::{answer, is_inside, within};
+use crate::memory;
 use crate::process::process;
 use crate::socket::{Kind, Socket, install};
 use crate::{real, sys};
@@ -15,7 +19,7 @@ use crate::{real, sys};
 ///
 /// As libc's.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn socket(domain: c_int, kind: c_int, protocol: c_int) -> c_int {
+pub unsafe extern "C-unwind" fn socket(domain: c_int, kind: c_int, protocol: c_int) -> c_int {
     // SAFETY: as libc's.
     let fd = unsafe { real::socket(domain, kind, protocol) };
     if fd < 0 || is_inside() || !matches!(domain, libc::AF_INET | libc::AF_INET6) {
@@ -46,13 +50,16 @@ fn forget(fd: c_int) {
 ///
 /// As libc's.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn bind(fd: c_int, address: *const sockaddr, len: socklen_t) -> c_int {
+pub unsafe extern "C-unwind" fn bind(fd: c_int, address: *const sockaddr, len: socklen_t) -> c_int {
     let Some(socket) = socket_of(fd) else {
         // SAFETY: as libc's.
         return unsafe { real::bind(fd, address, len) };
     };
     // SAFETY: the program's promise.
-    let local = unsafe { sys::read_address(address, len) };
+    let local = match unsafe { given(address, len) } {
+        Ok(local) => local,
+        Err(error) => return answer(|| Err(error)) as c_int,
+    };
     let mut system = false;
     let done = answer(|| {
         let bound = match local {
@@ -79,7 +86,7 @@ pub unsafe extern "C" fn bind(fd: c_int, address: *const sockaddr, len: socklen_
 ///
 /// As libc's.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn listen(fd: c_int, backlog: c_int) -> c_int {
+pub unsafe extern "C-unwind" fn listen(fd: c_int, backlog: c_int) -> c_int {
     let Some(socket) = socket_of(fd) else {
         // SAFETY: as libc's.
         return unsafe { real::listen(fd, backlog) };
@@ -103,7 +110,11 @@ pub unsafe extern "C" fn listen(fd: c_int, backlog: c_int) -> c_int {
 ///
 /// As libc's.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn accept(fd: c_int, address: *mut sockaddr, len: *mut socklen_t) -> c_int {
+pub unsafe extern "C-unwind" fn accept(
+    fd: c_int,
+    address: *mut sockaddr,
+    len: *mut socklen_t,
+) -> c_int {
     // SAFETY: as libc's.
     unsafe { accept4(fd, address, len, 0) }
 }
@@ -114,25 +125,44 @@ pub unsafe extern "C" fn accept(fd: c_int, address: *mut sockaddr, len: *mut soc
 ///
 /// As libc's.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn accept4(
+pub unsafe extern "C-unwind" fn accept4(
     fd: c_int,
     address: *mut sockaddr,
     len: *mut socklen_t,
     flags: c_int,
 ) -> c_int {
-    let Some(socket) = socket_of(fd).filter(|socket| socket.may_accept()) else {
-        // SAFETY: as libc's.
-        return unsafe { real::accept4(fd, address, len, flags) };
-    };
-    answer(|| {
+    // SAFETY: the program's promise.
+    let ours = || unsafe { accept_here(fd, address, len, flags) };
+    // SAFETY: as libc's.
+    point(ours, || unsafe { real::accept4(fd, address, len, flags) })
+}
+
+/// # Safety
+///
+/// As accept4's.
+unsafe fn accept_here(
+    fd: c_int,
+    address: *mut sockaddr,
+    len: *mut socklen_t,
+    flags: c_int,
+) -> Option<c_int> {
+    let socket = socket_of(fd).filter(|socket| socket.may_accept())?;
+    let done = answer(|| {
         if flags & !(libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC) != 0 {
             return Err(Errno::INVAL);
         }
         let (child, peer) = socket.accept(fd, flags)?;
         // SAFETY: the program's promise.
-        unsafe { sys::write_address(peer, socket.is_v6(), address, len) };
+        let told = unsafe { sys::write_address(peer, socket.is_v6(), address, len) };
+        if let Err(error) = told {
+            // As Linux has it, the connection is lost.
+            drop(process().table.take(child));
+            sys::close(child);
+            return Err(error);
+        }
         Ok(child.into())
-    }) as c_int
+    });
+    Some(done as c_int)
 }
 
 /// connect(2).
@@ -141,13 +171,27 @@ pub unsafe extern "C" fn accept4(
 ///
 /// As libc's.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn connect(fd: c_int, address: *const sockaddr, len: socklen_t) -> c_int {
-    let Some(socket) = socket_of(fd) else {
-        // SAFETY: as libc's.
-        return unsafe { real::connect(fd, address, len) };
-    };
+pub unsafe extern "C-unwind" fn connect(
+    fd: c_int,
+    address: *const sockaddr,
+    len: socklen_t,
+) -> c_int {
     // SAFETY: the program's promise.
-    let peer = unsafe { sys::read_address(address, len) };
+    let ours = || unsafe { connect_here(fd, address, len) };
+    // SAFETY: as libc's.
+    point(ours, || unsafe { real::connect(fd, address, len) })
+}
+
+/// # Safety
+///
+/// As connect's.
+unsafe fn connect_here(fd: c_int, address: *const sockaddr, len: socklen_t) -> Option<c_int> {
+    let socket = socket_of(fd)?;
+    // SAFETY: the program's promise.
+    let peer = match unsafe { given(address, len) } {
+        Ok(peer) => peer,
+        Err(error) => return Some(answer(|| Err(error)) as c_int),
+    };
     let mut system = false;
     let done = answer(|| {
         let connected = match peer {
@@ -159,14 +203,26 @@ pub unsafe extern "C" fn connect(fd: c_int, address: *const sockaddr, len: sockl
         Ok(0)
     });
     if !system {
-        return done as c_int;
+        return Some(done as c_int);
     }
     if socket.kind == Kind::Stream && peer.is_some() {
         forget(fd);
     }
-    drop(socket);
-    // SAFETY: as libc's.
-    unsafe { real::connect(fd, address, len) }
+    None
+}
+
+/// An address that a program gives; `None` if it is none of an internet protocol. `FAULT` if it is not there.
+///
+/// # Safety
+///
+/// As libc's.
+unsafe fn given(address: *const sockaddr, len: socklen_t) -> Result<Option<SocketAddr>, Errno> {
+    let mut copy = [0u8; 128];
+    let n = (len as usize).min(copy.len());
+    // SAFETY: the caller's promise.
+    unsafe { memory::read(address.cast(), &mut copy[..n])? };
+    // SAFETY: so many bytes of the copy.
+    Ok(unsafe { sys::read_address(copy.as_ptr().cast(), n as socklen_t) })
 }
 
 /// shutdown(2).
@@ -175,7 +231,7 @@ pub unsafe extern "C" fn connect(fd: c_int, address: *const sockaddr, len: sockl
 ///
 /// As libc's.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn shutdown(fd: c_int, how: c_int) -> c_int {
+pub unsafe extern "C-unwind" fn shutdown(fd: c_int, how: c_int) -> c_int {
     let Some(socket) = socket_of(fd).filter(|socket| socket.is_engines()) else {
         // SAFETY: as libc's.
         return unsafe { real::shutdown(fd, how) };

@@ -1,12 +1,18 @@
 //! Messages with headers, one and many.
 
-use libc::{c_int, c_uint, mmsghdr, msghdr, socklen_t, ssize_t, timespec};
+use std::time::{SystemTime, UNIX_EPOCH};
 
-use super::data::{outcome, transmit};
-use super::{is_to_repeat, on_descriptor, socket_of};
+use libc::{c_int, c_uint, mmsghdr, msghdr, socklen_t, ssize_t, timespec};
+use rustix::io::Errno;
+
+use super::{data, is_to_repeat, on_descriptor, socket_of};
+use crate::cancel::point;
+use crate::control::{self, Asked, Writer};
 use crate::guard::{answer, is_inside, within};
+use crate::memory::may_be;
 use crate::process::existing;
-use crate::transfer::{Outcome, Received};
+use crate::socket::{Kind, Socket};
+use crate::transfer::{Beside, Outcome, Received};
 use crate::{real, sys};
 
 /// recvmsg(2).
@@ -14,74 +20,131 @@ use crate::{real, sys};
 /// # Safety
 ///
 /// As libc's.
-// tidy: long function because what the program sees of a message is written in one place
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn recvmsg(fd: c_int, message: *mut msghdr, flags: c_int) -> ssize_t {
-    let Some(socket) = socket_of(fd).filter(|_| !message.is_null()) else {
-        // SAFETY: as libc's.
-        let done = unsafe { real::recvmsg(fd, message, flags) };
-        if done >= 0 && !message.is_null() && !is_inside() {
+pub unsafe extern "C-unwind" fn recvmsg(fd: c_int, message: *mut msghdr, flags: c_int) -> ssize_t {
+    loop {
+        // SAFETY: the program's promise.
+        if let Some(done) = unsafe { receive_on_descriptor(fd, message, flags) } {
+            return done;
+        }
+        let ours = socket_of(fd).is_some();
+        // SAFETY: the program's promise.
+        let done = unsafe { receive_message(fd, message, flags) };
+        if is_to_repeat(done as i64) {
+            continue;
+        }
+        if done >= 0 && !ours && !message.is_null() && !is_inside() {
             // SAFETY: the system has just written it.
             unsafe { receive_descriptors(message) };
         }
         return done;
-    };
-    if let Some(_call) = on_descriptor(&socket) {
-        // SAFETY: the program's promise.
-        return unsafe { receive_nameless(fd, message, flags) };
     }
-    // SAFETY: the program's promise.
-    let mut buffers = unsafe { sys::slices_mut((*message).msg_iov, (*message).msg_iovlen) };
-    let now = flags | libc::MSG_DONTWAIT;
-    // SAFETY: the program's promise.
-    let system = || outcome(unsafe { real::recvmsg(fd, message, now) });
-    let mut passed = false;
-    let done = answer(|| match socket.receive(fd, &mut buffers, flags, system)? {
-        Outcome::Kernel => {
-            passed = true;
-            Ok(0)
-        }
-        Outcome::Done(n) => Ok(n as i64),
-        Outcome::Engine(received) => {
-            // SAFETY: the program's promise.
-            unsafe { describe(&received, socket.is_v6(), &mut *message) };
-            let whole = flags & libc::MSG_TRUNC != 0;
-            Ok(if whole { received.whole } else { received.len } as i64)
-        }
-    });
-    if passed {
-        // SAFETY: as libc's.
-        return unsafe { real::recvmsg(fd, message, flags) };
-    }
-    if is_to_repeat(done) {
-        // SAFETY: as libc's.
-        return unsafe { recvmsg(fd, message, flags) };
-    }
-    done as ssize_t
 }
 
-/// What a message's header says of what was received.
+/// # Safety
+///
+/// As recvmsg's.
+unsafe fn receive_on_descriptor(fd: c_int, message: *mut msghdr, flags: c_int) -> Option<ssize_t> {
+    let socket = socket_of(fd).filter(|_| !message.is_null())?;
+    let _call = on_descriptor(&socket)?;
+    // SAFETY: the program's promise.
+    Some(unsafe { receive_nameless(fd, message, flags) })
+}
+
+/// # Safety
+///
+/// As recvmsg's.
+unsafe fn receive_message(fd: c_int, message: *mut msghdr, flags: c_int) -> ssize_t {
+    // SAFETY: the program's promise.
+    let ours = || unsafe { receive(fd, message, flags) };
+    // SAFETY: as libc's.
+    point(ours, || unsafe { real::recvmsg(fd, message, flags) })
+}
+
+/// # Safety
+///
+/// As recvmsg's.
+unsafe fn receive(fd: c_int, message: *mut msghdr, flags: c_int) -> Option<ssize_t> {
+    let socket = socket_of(fd)?;
+    let mut passed = false;
+    let done = answer(|| {
+        may_be(message.cast_const().cast(), size_of::<msghdr>())?;
+        // SAFETY: the program's promise.
+        let header = unsafe { &mut *message };
+        // SAFETY: the program's promise.
+        let mut buffers = unsafe { data::buffers(header.msg_iov, header.msg_iovlen)? };
+        // SAFETY: the program's promise.
+        let system = || unsafe { sys::receive_now(fd, message, flags) };
+        match socket.receive(fd, &mut buffers, flags, system)? {
+            Outcome::Kernel => {
+                passed = true;
+                Ok(0)
+            }
+            Outcome::Done(n) => Ok(n as i64),
+            Outcome::Engine(received) => {
+                // SAFETY: the program's promise.
+                unsafe { tell(&socket, header, &received, flags)? };
+                let whole = flags & libc::MSG_TRUNC != 0;
+                Ok(if whole { received.whole } else { received.len } as i64)
+            }
+        }
+    });
+    (!passed).then_some(done as ssize_t)
+}
+
+/// Writes down what came beside the bytes: who sent them, messages, flags.
 ///
 /// # Safety
 ///
-/// The header's place for a name is null, or as large as it says.
-unsafe fn describe(received: &Received, v6: bool, message: &mut msghdr) {
-    message.msg_controllen = 0;
-    message.msg_flags = 0;
+/// As recvmsg's.
+unsafe fn tell(
+    socket: &Socket,
+    header: &mut msghdr,
+    received: &Received,
+    flags: c_int,
+) -> Result<(), Errno> {
+    may_be(header.msg_control.cast_const(), header.msg_controllen)?;
+    // SAFETY: the program's promise.
+    let room = unsafe { sys::bytes_mut(header.msg_control, header.msg_controllen) };
+    let mut out = Writer::new(room);
+    header.msg_flags = flags & libc::MSG_CMSG_CLOEXEC;
+    match &received.beside {
+        Beside::Nothing => {}
+        Beside::Urgent => header.msg_flags |= libc::MSG_OOB,
+        Beside::Report(report) => {
+            header.msg_flags |= libc::MSG_ERRQUEUE;
+            control::of_report(&mut out, socket.is_v6(), report);
+        }
+        Beside::Datagram(datagram) => {
+            let wanted = socket.settings(|settings| settings.wanted(socket.is_v6()));
+            let port = match wanted.original {
+                true => socket.local().map_or(0, |local| local.port()),
+                false => 0,
+            };
+            // When it is taken: the engine does not tell when it came.
+            let now = SystemTime::now().duration_since(UNIX_EPOCH);
+            let now = now.unwrap_or_default();
+            control::of_datagram(&mut out, wanted, socket.is_v6(), datagram, port, now);
+        }
+    }
+    let (used, cut) = out.end();
+    header.msg_controllen = used;
+    if cut {
+        header.msg_flags |= libc::MSG_CTRUNC;
+    }
     if received.whole > received.len {
-        message.msg_flags |= libc::MSG_TRUNC;
+        header.msg_flags |= libc::MSG_TRUNC;
     }
     match received.from {
-        Some(from) => {
-            let mut room: socklen_t = message.msg_namelen;
-            // SAFETY: the caller's promise.
-            unsafe {
-                sys::write_address(from, v6, message.msg_name.cast(), &mut room);
-            }
-            message.msg_namelen = if message.msg_name.is_null() { 0 } else { room };
+        Some(from) if !header.msg_name.is_null() => {
+            let mut room: socklen_t = header.msg_namelen;
+            // SAFETY: the program's promise.
+            unsafe { sys::write_address(from, socket.is_v6(), header.msg_name.cast(), &mut room)? };
+            header.msg_namelen = room;
         }
-        None => message.msg_namelen = 0,
+        _ => header.msg_namelen = 0,
     }
+    Ok(())
 }
 
 /// A message of a stream, which has no address.
@@ -166,35 +229,68 @@ unsafe fn pass_descriptors(message: *const msghdr) {
 ///
 /// As libc's.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn sendmsg(fd: c_int, message: *const msghdr, flags: c_int) -> ssize_t {
-    if let Some(socket) = socket_of(fd).filter(|_| !message.is_null()) {
-        if let Some(_call) = on_descriptor(&socket) {
-            // SAFETY: the program's promise.
-            let mut nameless = unsafe { *message };
-            (nameless.msg_name, nameless.msg_namelen) = (std::ptr::null_mut(), 0);
-            // SAFETY: as libc's.
-            return unsafe { real::sendmsg(fd, &nameless, flags) };
-        }
-        // SAFETY: the program's promise.
-        let (data, to) = unsafe {
-            let message = &*message;
-            let data = sys::slices(message.msg_iov, message.msg_iovlen);
-            let to = sys::read_address(message.msg_name.cast(), message.msg_namelen);
-            (data, to)
-        };
-        if let Some(done) = transmit(&socket, data, flags, to) {
-            if is_to_repeat(done) {
-                // SAFETY: as libc's.
-                return unsafe { sendmsg(fd, message, flags) };
-            }
-            return done as ssize_t;
-        }
-    } else if !message.is_null() && !is_inside() {
+pub unsafe extern "C-unwind" fn sendmsg(
+    fd: c_int,
+    message: *const msghdr,
+    flags: c_int,
+) -> ssize_t {
+    if socket_of(fd).is_none() && !message.is_null() && !is_inside() {
         // SAFETY: the program's promise.
         unsafe { pass_descriptors(message) };
     }
+    loop {
+        // SAFETY: the program's promise.
+        if let Some(done) = unsafe { send_on_descriptor(fd, message, flags) } {
+            return done;
+        }
+        // SAFETY: the program's promise.
+        let ours = || unsafe { send(fd, message, flags) };
+        // SAFETY: as libc's.
+        let done = point(ours, || unsafe { real::sendmsg(fd, message, flags) });
+        if !is_to_repeat(done as i64) {
+            return done;
+        }
+    }
+}
+
+/// # Safety
+///
+/// As sendmsg's.
+unsafe fn send_on_descriptor(fd: c_int, message: *const msghdr, flags: c_int) -> Option<ssize_t> {
+    let socket = socket_of(fd).filter(|_| !message.is_null())?;
+    let _call = on_descriptor(&socket)?;
+    // SAFETY: the program's promise.
+    let mut nameless = unsafe { *message };
+    (nameless.msg_name, nameless.msg_namelen) = (std::ptr::null_mut(), 0);
     // SAFETY: as libc's.
-    unsafe { real::sendmsg(fd, message, flags) }
+    Some(unsafe { real::sendmsg(fd, &raw const nameless, flags) })
+}
+
+/// # Safety
+///
+/// As sendmsg's.
+unsafe fn send(fd: c_int, message: *const msghdr, flags: c_int) -> Option<ssize_t> {
+    let socket = socket_of(fd)?;
+    if may_be(message.cast(), size_of::<msghdr>()).is_err() {
+        return Some(answer(|| Err(Errno::FAULT)) as ssize_t);
+    }
+    // SAFETY: the program's promise.
+    let header = unsafe { &*message };
+    // SAFETY: the program's promise.
+    let to = unsafe { sys::read_address(header.msg_name.cast(), header.msg_namelen) };
+    let mut asked = Asked::default();
+    if socket.kind == Kind::Datagram && header.msg_controllen > 0 && socket.is_engines() {
+        let found = may_be(header.msg_control.cast_const(), header.msg_controllen);
+        // SAFETY: the program's promise.
+        let messages = unsafe { sys::bytes(header.msg_control, header.msg_controllen) };
+        match found.and_then(|()| control::asked(messages)) {
+            Ok(found) => asked = found,
+            Err(error) => return Some(answer(|| Err(error)) as ssize_t),
+        }
+    }
+    // SAFETY: the program's promise.
+    let pieces = || unsafe { data::pieces(header.msg_iov, header.msg_iovlen) };
+    data::send_pieces(&socket, flags, to, &asked, pieces).map(|n| n as ssize_t)
 }
 
 /// sendmmsg(2).
@@ -203,7 +299,7 @@ pub unsafe extern "C" fn sendmsg(fd: c_int, message: *const msghdr, flags: c_int
 ///
 /// As libc's.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn sendmmsg(
+pub unsafe extern "C-unwind" fn sendmmsg(
     fd: c_int,
     list: *mut mmsghdr,
     count: c_uint,
@@ -234,7 +330,7 @@ pub unsafe extern "C" fn sendmmsg(
 ///
 /// As libc's.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn recvmmsg(
+pub unsafe extern "C-unwind" fn recvmmsg(
     fd: c_int,
     list: *mut mmsghdr,
     count: c_uint,

@@ -6,6 +6,7 @@
 mod data;
 mod direct;
 mod epolls;
+mod files;
 mod images;
 mod life;
 mod messages;
@@ -15,8 +16,9 @@ mod waits;
 
 use std::sync::Arc;
 
-use libc::c_int;
+use libc::{c_int, ssize_t};
 
+use crate::cancel::point;
 use crate::errors::ELSEWHERE;
 use crate::guard;
 use crate::process;
@@ -38,6 +40,27 @@ fn on_descriptor(socket: &Socket) -> Option<DescriptorCall<'_>> {
         return None;
     }
     guard::within(None, || socket.descriptor_call())
+}
+
+/// Makes the call at the system, on the descriptor as it is, if the socket's bytes go through it; `None`: they do not.
+fn elsewhere<T>(fd: c_int, system: impl Fn() -> T) -> Option<T> {
+    let socket = socket_of(fd)?;
+    let _call = on_descriptor(&socket)?;
+    Some(system())
+}
+
+/// A cancellation point that moves bytes: at the system, on the descriptor, or by `ours`; and again when the socket was handed over while the
+/// call was within.
+fn call(fd: c_int, ours: impl Fn() -> Option<ssize_t>, system: impl Fn() -> ssize_t) -> ssize_t {
+    loop {
+        if let Some(done) = elsewhere(fd, &system) {
+            return done;
+        }
+        let done = point(&ours, &system);
+        if !is_to_repeat(done as i64) {
+            return done;
+        }
+    }
 }
 
 /// The socket that a descriptor of the program's stands for; `None`: the system's business.

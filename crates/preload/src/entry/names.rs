@@ -1,10 +1,13 @@
 //! Addresses and options.
 
+use std::net::SocketAddr;
+
 use libc::{c_int, c_void, sockaddr, socklen_t};
 use rustix::io::Errno;
 
 use super::socket_of;
 use crate::guard::{answer, within};
+use crate::memory;
 use crate::{real, sys};
 
 /// getsockname(2).
@@ -13,7 +16,7 @@ use crate::{real, sys};
 ///
 /// As libc's.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn getsockname(
+pub unsafe extern "C-unwind" fn getsockname(
     fd: c_int,
     address: *mut sockaddr,
     len: *mut socklen_t,
@@ -25,7 +28,7 @@ pub unsafe extern "C" fn getsockname(
     answer(|| {
         let local = socket.local()?;
         // SAFETY: the program's promise.
-        unsafe { sys::write_address(local, socket.is_v6(), address, len) };
+        unsafe { tell(local, socket.is_v6(), address, len)? };
         Ok(0)
     }) as c_int
 }
@@ -36,7 +39,7 @@ pub unsafe extern "C" fn getsockname(
 ///
 /// As libc's.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn getpeername(
+pub unsafe extern "C-unwind" fn getpeername(
     fd: c_int,
     address: *mut sockaddr,
     len: *mut socklen_t,
@@ -48,7 +51,7 @@ pub unsafe extern "C" fn getpeername(
     answer(|| {
         let peer = socket.peer()?;
         // SAFETY: the program's promise.
-        unsafe { sys::write_address(peer, socket.is_v6(), address, len) };
+        unsafe { tell(peer, socket.is_v6(), address, len)? };
         Ok(0)
     }) as c_int
 }
@@ -59,7 +62,7 @@ pub unsafe extern "C" fn getpeername(
 ///
 /// As libc's.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn getsockopt(
+pub unsafe extern "C-unwind" fn getsockopt(
     fd: c_int,
     level: c_int,
     name: c_int,
@@ -71,18 +74,56 @@ pub unsafe extern "C" fn getsockopt(
         return unsafe { real::getsockopt(fd, level, name, value, len) };
     };
     answer(|| {
-        if value.is_null() || len.is_null() {
-            return Err(Errno::FAULT);
+        // SAFETY: the program's promise.
+        let room = unsafe { memory::value(len)? };
+        if (room as i32) < 0 {
+            return Err(Errno::INVAL);
         }
         let found = socket.value(level, name)?;
+        let told = cut(level, &found, room as usize);
         // SAFETY: the program's promise: `len` bytes at `value`.
         unsafe {
-            let n = found.len().min(*len as usize);
-            sys::bytes_mut(value, n).copy_from_slice(&found[..n]);
-            *len = n as socklen_t;
+            memory::write(value, &told)?;
+            memory::write(len.cast(), &(told.len() as socklen_t).to_ne_bytes())?;
         }
         Ok(0)
     }) as c_int
+}
+
+/// What of a value is told to a program that has room for so many bytes. Of IPv4's numbers, as Linux has it, one byte is told if they fit.
+fn cut(level: c_int, value: &[u8], room: usize) -> Vec<u8> {
+    let number = value.try_into().map(i32::from_ne_bytes);
+    match number {
+        Ok(number @ 0..=255) if level == libc::IPPROTO_IP && (1..4).contains(&room) => {
+            vec![number as u8]
+        }
+        _ => value[..value.len().min(room)].to_vec(),
+    }
+}
+
+/// Tells an address.
+///
+/// # Safety
+///
+/// As getsockname's.
+unsafe fn tell(
+    told: SocketAddr,
+    as_v6: bool,
+    address: *mut sockaddr,
+    len: *mut socklen_t,
+) -> Result<(), Errno> {
+    // SAFETY: the program's promise.
+    let room = unsafe { memory::value(len)? };
+    if (room as i32) < 0 {
+        return Err(Errno::INVAL);
+    }
+    let (bytes, whole) = sys::address_bytes(told, as_v6);
+    let n = whole.min(room as usize);
+    // SAFETY: the program's promise.
+    unsafe {
+        memory::write(address.cast(), &bytes[..n])?;
+        memory::write(len.cast(), &(whole as socklen_t).to_ne_bytes())
+    }
 }
 
 /// Whether the system keeps the time, while bytes go through the descriptor.
@@ -96,7 +137,7 @@ fn is_timeout(level: c_int, name: c_int) -> bool {
 ///
 /// As libc's.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn setsockopt(
+pub unsafe extern "C-unwind" fn setsockopt(
     fd: c_int,
     level: c_int,
     name: c_int,
@@ -107,10 +148,21 @@ pub unsafe extern "C" fn setsockopt(
         // SAFETY: as libc's.
         return unsafe { real::setsockopt(fd, level, name, value, len) };
     };
-    // SAFETY: the program's promise.
-    let bytes = unsafe { sys::bytes(value, (len as usize).min(256)) };
-    if socket.is_engines() {
-        let done = answer(|| socket.set(level, name, bytes).map(|()| 0));
+    // The longest is a change of a group's source.
+    let mut copy = [0u8; 512];
+    let copied = match usize::try_from(len as c_int) {
+        // SAFETY: the program's promise.
+        Ok(len) => unsafe {
+            let n = len.min(copy.len());
+            memory::read(value, &mut copy[..n]).map(|()| &copy[..n])
+        },
+        Err(_) => Err(Errno::INVAL),
+    };
+    let ours = |bytes: &[u8]| {
+        socket.is_engines() || within(false, || socket.is_about_engine(level, name, bytes))
+    };
+    if ours(copied.unwrap_or_default()) {
+        let done = answer(|| socket.set(level, name, copied?).map(|()| 0));
         if done == 0 && socket.is_proxied() && is_timeout(level, name) {
             // SAFETY: as libc's.
             return unsafe { real::setsockopt(fd, level, name, value, len) };
@@ -119,13 +171,14 @@ pub unsafe extern "C" fn setsockopt(
     }
     // SAFETY: as libc's.
     let done = unsafe { real::setsockopt(fd, level, name, value, len) };
-    if done == 0 {
+    if let (0, Ok(bytes)) = (done, copied) {
         within((), || {
             if let crate::socket::Route::Both(_) = socket.route() {
                 // The system has taken it; the engine does as far as it can.
                 let _ = socket.set(level, name, bytes);
             } else {
-                socket.settings(|settings| settings.remember(level, name, bytes));
+                let kind = socket.kind;
+                socket.settings(|settings| settings.remember(kind, level, name, bytes));
             }
         });
     }

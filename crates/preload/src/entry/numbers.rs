@@ -4,14 +4,16 @@ use std::os::fd::{OwnedFd, RawFd};
 
 use libc::{c_int, c_uint, c_ulong};
 use rustix::io::Errno;
+use sidecore_client::RawSocket;
 
 use super::socket_of;
+use crate::cancel::point;
 use crate::descriptors::Used;
 use crate::guard::{answer, is_inside, within};
 use crate::process::{Process, existing};
-use crate::socket::Route;
+use crate::socket::{Kind, Route, Socket};
 use crate::table::Thing;
-use crate::{real, sys};
+use crate::{errors, memory, real, sys};
 
 /// Whether this is a child of vfork, which has our memory but descriptors of its own: nothing may be noted down.
 fn is_visitor(process: &Process) -> bool {
@@ -60,34 +62,35 @@ fn spare(process: &Process, fd: RawFd) -> Option<(Used, OwnedFd)> {
 ///
 /// As libc's.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn close(fd: c_int) -> c_int {
-    if !is_inside()
-        && let Some(process) = existing()
-    {
-        if process.is_kept(fd) && !is_visitor(process) {
-            // The library's own: for the program there is nothing.
-            sys::set_errno(libc::EBADF);
-            return -1;
-        }
-        if process.get(fd).is_some() && !is_visitor(process) {
-            // The number goes first: the next open may have it at once.
-            let (thing, spare) = within((None, None), || {
-                let spare = spare(process, fd);
-                (forget(process, fd), spare)
-            });
-            sys::close(fd);
-            within((), || {
-                drop(thing);
-                // Only now: the connection that it stood for is closed.
-                if let Some((used, high)) = spare {
-                    process.stash.give_back(high, &used);
-                }
-            });
-            return 0;
-        }
-    }
+pub unsafe extern "C-unwind" fn close(fd: c_int) -> c_int {
     // SAFETY: as libc's.
-    unsafe { real::close(fd) }
+    point(|| close_here(fd), || unsafe { real::close(fd) })
+}
+
+fn close_here(fd: c_int) -> Option<c_int> {
+    let process = existing()?;
+    if process.is_kept(fd) && !is_visitor(process) {
+        // The library's own: for the program there is nothing.
+        sys::set_errno(libc::EBADF);
+        return Some(-1);
+    }
+    if process.get(fd).is_none() || is_visitor(process) {
+        return None;
+    }
+    // The number goes first: the next open may have it at once.
+    let (thing, spare) = within((None, None), || {
+        let spare = spare(process, fd);
+        (forget(process, fd), spare)
+    });
+    sys::close(fd);
+    within((), || {
+        drop(thing);
+        // Only now: the connection that it stood for is closed.
+        if let Some((used, high)) = spare {
+            process.stash.give_back(high, &used);
+        }
+    });
+    Some(0)
 }
 
 /// close_range(2).
@@ -96,7 +99,7 @@ pub unsafe extern "C" fn close(fd: c_int) -> c_int {
 ///
 /// As libc's.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int {
+pub unsafe extern "C-unwind" fn close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int {
     const CLOEXEC: c_int = libc::CLOSE_RANGE_CLOEXEC as c_int;
     let process = existing().filter(|process| !is_inside() && !is_visitor(process));
     let Some(process) = process.filter(|_| first <= last) else {
@@ -138,7 +141,7 @@ pub unsafe extern "C" fn close_range(first: c_uint, last: c_uint, flags: c_int) 
 ///
 /// As libc's.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn closefrom(first: c_int) {
+pub unsafe extern "C-unwind" fn closefrom(first: c_int) {
     // SAFETY: as libc's.
     unsafe { close_range(first.max(0) as c_uint, c_uint::MAX, 0) };
 }
@@ -149,7 +152,7 @@ pub unsafe extern "C" fn closefrom(first: c_int) {
 ///
 /// As libc's.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn dup(fd: c_int) -> c_int {
+pub unsafe extern "C-unwind" fn dup(fd: c_int) -> c_int {
     // SAFETY: as libc's.
     let made = unsafe { real::dup(fd) };
     doubled(fd, made)
@@ -161,7 +164,7 @@ pub unsafe extern "C" fn dup(fd: c_int) -> c_int {
 ///
 /// As libc's.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn dup2(fd: c_int, to: c_int) -> c_int {
+pub unsafe extern "C-unwind" fn dup2(fd: c_int, to: c_int) -> c_int {
     if fd != to
         && let Err(error) = may_replace(to)
     {
@@ -179,7 +182,7 @@ pub unsafe extern "C" fn dup2(fd: c_int, to: c_int) -> c_int {
 ///
 /// As libc's.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn dup3(fd: c_int, to: c_int, flags: c_int) -> c_int {
+pub unsafe extern "C-unwind" fn dup3(fd: c_int, to: c_int, flags: c_int) -> c_int {
     if let Err(error) = may_replace(to) {
         sys::set_errno(error.raw_os_error());
         return -1;
@@ -232,7 +235,7 @@ fn doubled(fd: c_int, made: c_int) -> c_int {
 ///
 /// As libc's.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn fcntl(fd: c_int, command: c_int, argument: c_ulong) -> c_int {
+pub unsafe extern "C-unwind" fn fcntl(fd: c_int, command: c_int, argument: c_ulong) -> c_int {
     if matches!(command, libc::F_DUPFD | libc::F_DUPFD_CLOEXEC) {
         // Of epoll sets, too.
         // SAFETY: as libc's.
@@ -275,7 +278,7 @@ pub unsafe extern "C" fn fcntl(fd: c_int, command: c_int, argument: c_ulong) -> 
 ///
 /// As libc's.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn fcntl64(fd: c_int, command: c_int, argument: c_ulong) -> c_int {
+pub unsafe extern "C-unwind" fn fcntl64(fd: c_int, command: c_int, argument: c_ulong) -> c_int {
     // SAFETY: as libc's.
     unsafe { fcntl(fd, command, argument) }
 }
@@ -286,37 +289,80 @@ pub unsafe extern "C" fn fcntl64(fd: c_int, command: c_int, argument: c_ulong) -
 ///
 /// As libc's.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn ioctl(fd: c_int, request: c_ulong, argument: c_ulong) -> c_int {
+pub unsafe extern "C-unwind" fn ioctl(fd: c_int, request: c_ulong, argument: c_ulong) -> c_int {
     let Some(socket) = socket_of(fd) else {
         // SAFETY: as libc's.
         return unsafe { real::ioctl(fd, request, argument) };
     };
     let number = argument as *mut c_int;
-    match (request, socket.route()) {
-        (libc::FIONBIO, _) if !number.is_null() => {
+    if request == libc::FIONBIO {
+        let mut silent = false;
+        let done = answer(|| {
             // SAFETY: the program's promise: a number.
-            let on = unsafe { number.read_unaligned() } != 0;
-            let silent = within(false, || socket.set_nonblocking(on));
-            if silent {
-                return 0;
-            }
-            // SAFETY: as libc's.
-            unsafe { real::ioctl(fd, request, argument) }
-        }
-        (libc::FIONREAD | libc::TIOCOUTQ, Route::Engine(raw)) if !number.is_null() => answer(|| {
-            raw.turn();
-            let bytes = if request == libc::FIONREAD {
-                raw.available()
-            } else {
-                raw.in_flight()
-            };
-            let bytes = c_int::try_from(bytes).unwrap_or(c_int::MAX);
-            // SAFETY: the program's promise: room for a number.
-            unsafe { number.write_unaligned(bytes) };
+            let on = unsafe { memory::value(number)? } != 0;
+            silent = socket.set_nonblocking(on);
             Ok(0)
-        })
-            as c_int,
-        // SAFETY: as libc's.
-        _ => unsafe { real::ioctl(fd, request, argument) },
+        });
+        if done < 0 || silent {
+            return done as c_int;
+        }
+    } else if let Route::Engine(raw) = socket.route() {
+        let mut known = true;
+        let done = answer(|| {
+            let Some(told) = tell(&socket, &raw, request)? else {
+                known = false;
+                return Ok(0);
+            };
+            // SAFETY: the program's promise: room for a number.
+            unsafe { memory::write(number.cast(), &told.to_ne_bytes())? };
+            Ok(0)
+        });
+        if known {
+            return done as c_int;
+        }
     }
+    // SAFETY: as libc's.
+    unsafe { real::ioctl(fd, request, argument) }
+}
+
+/// Bytes written that were not sent (linux/sockios.h).
+const SIOCOUTQNSD: c_ulong = 0x894b;
+/// Whether the next byte is the mark.
+const SIOCATMARK: c_ulong = 0x8905;
+
+/// What an ioctl asks for; `None`: it is not about the socket's bytes. SIOCINQ is FIONREAD, and SIOCOUTQ is TIOCOUTQ.
+fn tell(socket: &Socket, raw: &RawSocket, request: c_ulong) -> Result<Option<c_int>, Errno> {
+    let number = |bytes: usize| Ok(Some(c_int::try_from(bytes).unwrap_or(c_int::MAX)));
+    raw.turn();
+    let stream = socket.kind == Kind::Stream;
+    match request {
+        libc::FIONREAD | libc::TIOCOUTQ | SIOCOUTQNSD if stream && raw.is_listening() => {
+            Err(Errno::INVAL)
+        }
+        libc::FIONREAD => number(raw.available()),
+        libc::TIOCOUTQ => number(errors::told(raw.unacknowledged())?),
+        SIOCOUTQNSD if stream => {
+            let info = errors::told(raw.info())?;
+            number(info.notsent_bytes as usize)
+        }
+        SIOCATMARK if stream => Ok(Some(raw.at_mark().into())),
+        _ => Ok(None),
+    }
+}
+
+/// sockatmark(3).
+///
+/// # Safety
+///
+/// As libc's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn sockatmark(fd: c_int) -> c_int {
+    if socket_of(fd).is_none() {
+        // SAFETY: as libc's.
+        return unsafe { real::sockatmark(fd) };
+    }
+    let mut told: c_int = 0;
+    // SAFETY: the number lives over the call.
+    let done = unsafe { ioctl(fd, SIOCATMARK, &raw mut told as c_ulong) };
+    if done < 0 { done } else { told }
 }

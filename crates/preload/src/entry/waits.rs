@@ -4,6 +4,9 @@ use std::time::Duration;
 
 use libc::{c_int, c_long, fd_set, nfds_t, pollfd, sigset_t, size_t, timespec, timeval};
 
+use rustix::io::Errno;
+
+use crate::cancel::point;
 use crate::guard::{answer, is_inside, within};
 use crate::process::existing;
 use crate::sys::Mask;
@@ -33,15 +36,19 @@ fn milliseconds(timeout: c_int) -> Option<Duration> {
 ///
 /// As libc's.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn poll(list: *mut pollfd, count: nfds_t, timeout: c_int) -> c_int {
-    // SAFETY: as libc's.
-    if !unsafe { concerns(list, count) } {
+pub unsafe extern "C-unwind" fn poll(list: *mut pollfd, count: nfds_t, timeout: c_int) -> c_int {
+    let ours = || {
         // SAFETY: as libc's.
-        return unsafe { real::poll(list, count, timeout) };
-    }
-    // SAFETY: the program's promise.
-    let fds = unsafe { std::slice::from_raw_parts_mut(list, count as usize) };
-    answer(|| polling::poll(fds, milliseconds(timeout), None).map(|n| n as i64)) as c_int
+        if !unsafe { concerns(list, count) } {
+            return None;
+        }
+        // SAFETY: the program's promise.
+        let fds = unsafe { std::slice::from_raw_parts_mut(list, count as usize) };
+        let done = answer(|| polling::poll(fds, milliseconds(timeout), None).map(|n| n as i64));
+        Some(done as c_int)
+    };
+    // SAFETY: as libc's.
+    point(ours, || unsafe { real::poll(list, count, timeout) })
 }
 
 /// poll(2), checked.
@@ -50,7 +57,7 @@ pub unsafe extern "C" fn poll(list: *mut pollfd, count: nfds_t, timeout: c_int) 
 ///
 /// As libc's.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn __poll_chk(
+pub unsafe extern "C-unwind" fn __poll_chk(
     list: *mut pollfd,
     count: nfds_t,
     timeout: c_int,
@@ -63,6 +70,24 @@ pub unsafe extern "C" fn __poll_chk(
     unsafe { poll(list, count, timeout) }
 }
 
+/// A time that a program gives; `None` for null: no limit. `INVAL` for one that is none.
+///
+/// # Safety
+///
+/// Null, or a time.
+pub(super) unsafe fn limit(time: *const timespec) -> Result<Option<Duration>, Errno> {
+    // SAFETY: the caller's promise.
+    match unsafe { time.as_ref() } {
+        None => Ok(None),
+        Some(time) => match (u64::try_from(time.tv_sec), u32::try_from(time.tv_nsec)) {
+            (Ok(seconds), Ok(nanos)) if nanos < 1_000_000_000 => {
+                Ok(Some(Duration::new(seconds, nanos)))
+            }
+            _ => Err(Errno::INVAL),
+        },
+    }
+}
+
 fn time(seconds: i64, nanos: i64) -> Duration {
     Duration::from_secs(seconds.max(0) as u64) + Duration::from_nanos(nanos.max(0) as u64)
 }
@@ -73,24 +98,31 @@ fn time(seconds: i64, nanos: i64) -> Duration {
 ///
 /// As libc's.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn ppoll(
+pub unsafe extern "C-unwind" fn ppoll(
     list: *mut pollfd,
     count: nfds_t,
     timeout: *const timespec,
     mask: *const sigset_t,
 ) -> c_int {
-    // SAFETY: as libc's.
-    if !unsafe { concerns(list, count) } {
+    let ours = || {
         // SAFETY: as libc's.
-        return unsafe { real::ppoll(list, count, timeout, mask) };
-    }
-    // SAFETY: the program's promise.
-    let (fds, timeout, mask) = unsafe {
-        let fds = std::slice::from_raw_parts_mut(list, count as usize);
-        let timeout = timeout.as_ref().map(|t| time(t.tv_sec, t.tv_nsec));
-        (fds, timeout, Mask::new(mask))
+        if !unsafe { concerns(list, count) } {
+            return None;
+        }
+        // SAFETY: the program's promise.
+        let (fds, mask) = unsafe {
+            let fds = std::slice::from_raw_parts_mut(list, count as usize);
+            (fds, Mask::new(mask))
+        };
+        let done = answer(|| {
+            // SAFETY: the program's promise.
+            let limit = unsafe { limit(timeout)? };
+            polling::poll(fds, limit, mask).map(|n| n as i64)
+        });
+        Some(done as c_int)
     };
-    answer(|| polling::poll(fds, timeout, mask).map(|n| n as i64)) as c_int
+    // SAFETY: as libc's.
+    point(ours, || unsafe { real::ppoll(list, count, timeout, mask) })
 }
 
 /// ppoll(2), checked.
@@ -99,7 +131,7 @@ pub unsafe extern "C" fn ppoll(
 ///
 /// As libc's.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn __ppoll_chk(
+pub unsafe extern "C-unwind" fn __ppoll_chk(
     list: *mut pollfd,
     count: nfds_t,
     timeout: *const timespec,
@@ -156,9 +188,9 @@ impl Sets {
     }
 
     /// Writes the answer into the sets; how many bits are set.
-    fn answer(&self, count: c_int) -> Result<i64, rustix::io::Errno> {
+    fn answer(&self, count: c_int) -> Result<i64, Errno> {
         if self.list.iter().any(|fd| fd.revents & libc::POLLNVAL != 0) {
-            return Err(rustix::io::Errno::BADF);
+            return Err(Errno::BADF);
         }
         let mut found = 0;
         for ((set, answers), asked) in self.sets.iter().zip(ANSWERS).zip(ASKED) {
@@ -197,28 +229,40 @@ unsafe fn word(set: *mut fd_set, fd: c_int) -> *mut u64 {
 ///
 /// As libc's.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn select(
+pub unsafe extern "C-unwind" fn select(
     count: c_int,
     read: *mut fd_set,
     write: *mut fd_set,
     except: *mut fd_set,
     timeout: *mut timeval,
 ) -> c_int {
+    // SAFETY: the program's promise.
+    let ours = || unsafe { select_here(count, [read, write, except], timeout) };
+    // SAFETY: as libc's.
+    point(ours, || unsafe {
+        real::select(count, read, write, except, timeout)
+    })
+}
+
+/// # Safety
+///
+/// As select's.
+unsafe fn select_here(
+    count: c_int,
+    sets: [*mut fd_set; 3],
+    timeout: *mut timeval,
+) -> Option<c_int> {
     if is_inside() || existing().is_none() {
-        // SAFETY: as libc's.
-        return unsafe { real::select(count, read, write, except, timeout) };
+        return None;
     }
     // SAFETY: the program's promise.
     let (mut sets, time) = unsafe {
-        let sets = Sets::new(count, [read, write, except]);
-        (
-            sets,
-            timeout.as_ref().map(|t| time(t.tv_sec, t.tv_usec * 1000)),
-        )
+        let sets = Sets::new(count, sets);
+        let limit = timeout.as_ref();
+        (sets, limit.map(|t| time(t.tv_sec, t.tv_usec * 1000)))
     };
     if !within(false, || polling::concerns(&sets.list)) {
-        // SAFETY: as libc's.
-        return unsafe { real::select(count, read, write, except, timeout) };
+        return None;
     }
     let begun = std::time::Instant::now();
     let done = answer(|| {
@@ -234,7 +278,7 @@ pub unsafe extern "C" fn select(
             (*timeout).tv_usec = i64::from(left.subsec_micros());
         }
     }
-    done as c_int
+    Some(done as c_int)
 }
 
 /// pselect(2).
@@ -243,7 +287,7 @@ pub unsafe extern "C" fn select(
 ///
 /// As libc's.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn pselect(
+pub unsafe extern "C-unwind" fn pselect(
     count: c_int,
     read: *mut fd_set,
     write: *mut fd_set,
@@ -251,23 +295,25 @@ pub unsafe extern "C" fn pselect(
     timeout: *const timespec,
     mask: *const sigset_t,
 ) -> c_int {
-    if is_inside() || existing().is_none() {
-        // SAFETY: as libc's.
-        return unsafe { real::pselect(count, read, write, except, timeout, mask) };
-    }
-    // SAFETY: the program's promise.
-    let mut sets = unsafe { Sets::new(count, [read, write, except]) };
-    if !within(false, || polling::concerns(&sets.list)) {
-        // SAFETY: as libc's.
-        return unsafe { real::pselect(count, read, write, except, timeout, mask) };
-    }
-    // SAFETY: the program's promise.
-    let (time, mask) = unsafe {
-        let time = timeout.as_ref().map(|t| time(t.tv_sec, t.tv_nsec));
-        (time, Mask::new(mask))
+    let ours = || {
+        if is_inside() || existing().is_none() {
+            return None;
+        }
+        // SAFETY: the program's promise.
+        let mut sets = unsafe { Sets::new(count, [read, write, except]) };
+        if !within(false, || polling::concerns(&sets.list)) {
+            return None;
+        }
+        let done = answer(|| {
+            // SAFETY: the program's promise.
+            let (limit, mask) = unsafe { (limit(timeout)?, Mask::new(mask)) };
+            polling::poll(&mut sets.list, limit, mask)?;
+            sets.answer(count)
+        });
+        Some(done as c_int)
     };
-    answer(|| {
-        polling::poll(&mut sets.list, time, mask)?;
-        sets.answer(count)
-    }) as c_int
+    // SAFETY: as libc's.
+    point(ours, || unsafe {
+        real::pselect(count, read, write, except, timeout, mask)
+    })
 }

@@ -78,6 +78,8 @@ pub(crate) struct Item {
     key: Key,
     set: Weak<Epoll>,
     queued: AtomicBool,
+    /// Of an entry that was added with EPOLLEXCLUSIVE: the socket, whose other such entries need not be told.
+    exclusive: Option<Weak<Socket>>,
     state: Mutex<State>,
 }
 
@@ -88,8 +90,21 @@ const HOW: u32 =
     (libc::EPOLLET | libc::EPOLLONESHOT | libc::EPOLLEXCLUSIVE | libc::EPOLLWAKEUP) as u32;
 
 impl Item {
-    pub(super) fn new(key: Key, set: &Arc<Epoll>, events: u32, data: u64) -> Arc<Self> {
+    pub(super) fn new(
+        key: Key,
+        set: &Arc<Epoll>,
+        source: &Source,
+        events: u32,
+        data: u64,
+    ) -> Arc<Self> {
+        let exclusive = match source {
+            Source::Socket(socket) if events & libc::EPOLLEXCLUSIVE as u32 != 0 => {
+                Some(Arc::downgrade(socket))
+            }
+            _ => None,
+        };
         Arc::new(Self {
+            exclusive,
             key,
             set: Arc::downgrade(set),
             queued: AtomicBool::new(false),
@@ -183,8 +198,36 @@ impl Wake for Item {
     }
 
     fn wake_by_ref(self: &Arc<Self>) {
-        if let Some(set) = self.set.upgrade() {
-            set.enqueue(self);
+        match &self.exclusive {
+            None => {
+                self.tell();
+            }
+            Some(socket) => {
+                if let Some(socket) = socket.upgrade() {
+                    self.tell_one(&socket);
+                }
+            }
         }
+    }
+}
+
+impl Item {
+    /// Puts it on its set's ready list. Whether somebody was woken for it.
+    fn tell(self: &Arc<Self>) -> bool {
+        self.set.upgrade().is_some_and(|set| set.enqueue(self))
+    }
+
+    /// Of a socket's exclusive entries, tells one after the other until a thread is woken, as Linux does. Each of them is called for a change; the
+    /// first acts for all.
+    fn tell_one(self: &Arc<Self>, socket: &Socket) {
+        let mut items = socket.items();
+        items.retain(|item| item.exclusive.is_some());
+        if items.first().is_some_and(|first| Arc::ptr_eq(first, self)) {
+            let _ = items.iter().any(Self::tell);
+        }
+    }
+
+    pub(super) fn is_exclusive(&self) -> bool {
+        self.exclusive.is_some()
     }
 }

@@ -161,6 +161,7 @@ impl Socket {
                     local: address,
                     backlog,
                     key,
+                    held: false,
                 });
                 drop(state);
                 if flags & LISTENER_V6 != 0 {

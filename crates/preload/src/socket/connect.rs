@@ -7,6 +7,7 @@ use rustix::io::Errno;
 use sidecore_client::RawSocket;
 
 use super::{Kind, Role, Socket, canonical, kernel_name};
+use crate::cancel::Sleep;
 use crate::errors::{errno, told};
 use crate::process::process;
 use crate::table::lock;
@@ -65,7 +66,11 @@ impl Socket {
             return Err(Errno::INPROGRESS);
         }
         let deadline = self.deadline(true);
-        let done = raw.block(deadline, || raw.connected());
+        let sleep = Sleep::on_socket(raw);
+        let done = raw.block(deadline, || match sleep.is_over() {
+            true => Err(std::io::ErrorKind::Interrupted.into()),
+            false => raw.connected(),
+        });
         let done = done.map_err(|error| match error.kind() {
             // RFC of old: the attempt goes on.
             std::io::ErrorKind::TimedOut if deadline.is_some_and(|at| at <= Instant::now()) => {
@@ -104,6 +109,7 @@ impl Socket {
                 let options = lock(&self.state).settings.before(self.is_v6(), peer);
                 let raw = RawSocket::connect(&link.sockets, None, &options, canonical(peer));
                 let raw = told(raw)?;
+                self.dress(&raw);
                 {
                     let mut state = lock(&self.state);
                     state.raw = Some(raw.clone());
@@ -147,6 +153,7 @@ impl Socket {
         let local = SocketAddr::new(any, port);
         let options = lock(&self.state).settings.before(self.is_v6(), local);
         let raw = told(RawSocket::datagram(&link.sockets, local, &options))?;
+        self.dress(&raw);
         let mut state = lock(&self.state);
         state.raw = Some(raw.clone());
         if state.role == Role::Undecided {

@@ -190,6 +190,7 @@ impl Socket {
             local,
             backlog,
             key,
+            ..
         } = *listening;
         if let Err(error) = link
             .ual

@@ -7,6 +7,7 @@ use rustix::io::Errno;
 use sidecore_client::{Opt, RawSocket};
 
 use super::{Kind, Listening, Role, Route, Socket, install, kernel_name};
+use crate::cancel::Sleep;
 use crate::errors::{errno, told};
 use crate::process::{Process, process};
 use crate::table::lock;
@@ -23,15 +24,15 @@ impl Socket {
                 local,
                 backlog,
                 key,
+                held,
             } = listening;
             let options = lock(&self.state).settings.before(self.is_v6(), local);
-            told(RawSocket::listen(
-                &link.sockets,
-                local,
-                &options,
-                backlog,
-                key,
-            ))
+            let open = if held {
+                RawSocket::hold
+            } else {
+                RawSocket::listen
+            };
+            told(open(&link.sockets, local, &options, backlog, key))
         });
         let mut state = lock(&self.state);
         match opened {
@@ -84,10 +85,15 @@ impl Socket {
             local,
             backlog,
             key,
+            held,
         } = listening;
         let options = lock(&self.state).settings.before(self.is_v6(), local);
         let sockets = &link.sockets;
-        let raw = told(RawSocket::listen(sockets, local, &options, backlog, key))?;
+        let open = match held {
+            true => RawSocket::hold,
+            false => RawSocket::listen,
+        };
+        let raw = told(open(sockets, local, &options, backlog, key))?;
         let mut number = None;
         {
             let mut state = lock(&self.state);
@@ -107,12 +113,18 @@ impl Socket {
         Ok(())
     }
 
-    /// The engine's socket for an address to which this was bound.
-    pub(super) fn open_bound(&self, local: SocketAddr, backlog: u32) -> Result<(), Errno> {
+    /// The engine's socket for an address to which this was bound; `held`: a listener only has its port.
+    pub(super) fn open_bound(
+        &self,
+        local: SocketAddr,
+        backlog: u32,
+        held: bool,
+    ) -> Result<(), Errno> {
         let process = process();
         let link = process.link().ok_or(Errno::NETDOWN)?;
         let (options, key) = self.opening(local);
         let raw = match self.kind {
+            Kind::Stream if held => RawSocket::hold(&link.sockets, local, &options, backlog, key),
             Kind::Stream => RawSocket::listen(&link.sockets, local, &options, backlog, key),
             Kind::Datagram => RawSocket::datagram(&link.sockets, local, &options),
         };
@@ -132,6 +144,7 @@ impl Socket {
                 local: bound,
                 backlog,
                 key,
+                held,
             });
         }
         self.become_engines(process, raw)
@@ -162,11 +175,12 @@ impl Socket {
             return Err(Errno::OPNOTSUPP);
         }
         match (role, bound) {
-            // Listening already; the backlog stays. Or it was only to hold its port: then it listens from here on.
-            (Role::Engine | Role::Both, _) => return Ok(true),
+            (Role::Engine, _) => return self.listen_from_here(backlog).map(|()| true),
+            // Listening already; the backlog stays.
+            (Role::Both, _) => return Ok(true),
             (Role::Inherited | Role::Proxied | Role::Lost, _) => return Err(Errno::INVAL),
             (Role::Undecided, Some(local)) => {
-                self.open_bound(local, backlog)?;
+                self.open_bound(local, backlog, false)?;
                 return Ok(true);
             }
             (Role::Undecided, None) if !wildcard => return Ok(false),
@@ -202,9 +216,23 @@ impl Socket {
             local,
             backlog,
             key,
+            held: false,
         });
         drop(state);
         self.attach_items();
+        Ok(())
+    }
+
+    /// A socket that has its port, or listens, has this backlog from now on.
+    fn listen_from_here(&self, backlog: u32) -> Result<(), Errno> {
+        let raw = match self.route() {
+            Route::Engine(raw) if raw.is_listening() => raw,
+            _ => return Err(Errno::INVAL),
+        };
+        told(raw.open(backlog))?;
+        if let Some(listening) = &mut lock(&self.state).listening {
+            (listening.backlog, listening.held) = (backlog, false);
+        }
         Ok(())
     }
 
@@ -215,7 +243,7 @@ impl Socket {
             Route::Both(raw) => (raw, true),
             Route::Kernel | Route::Descriptor | Route::Nowhere => return Err(Errno::INVAL),
         };
-        if !raw.is_listening() {
+        if !raw.is_listening() || self.is_held() {
             return Err(Errno::INVAL);
         }
         let attempt = || self.accept_now(&raw, both.then_some(fd), flags);
@@ -231,6 +259,11 @@ impl Socket {
             });
         }
         let mut last = None;
+        let sleep = Sleep::on_socket(&raw);
+        let attempt = || match sleep.is_over() {
+            true => Err(Errno::INTR),
+            false => attempt(),
+        };
         let done = raw.block(deadline, || match attempt() {
             Err(Errno::AGAIN) => Err(std::io::ErrorKind::WouldBlock.into()),
             other => {
@@ -286,6 +319,7 @@ impl Socket {
         let cloexec = flags & libc::SOCK_CLOEXEC != 0;
         let (fd, number) = process.stash.lowest(process, &link, cloexec, nonblocking)?;
         let settings = lock(&self.state).settings.of_child();
+        settings.dress(&child);
         let socket = Self::with(
             self.is_v6(),
             Kind::Stream,

@@ -4,8 +4,8 @@ use std::hint::black_box;
 use std::net::SocketAddr;
 
 use sidecore_stack::{
-    ConnId, FrameMeta, FrameSink, Host, RxChecksum, SinkCaps, SocketOptions, Stack, StackConfig,
-    TxOffload, TxPayload, User,
+    ConnId, Envelope, FrameMeta, FrameSink, Host, RxChecksum, SinkCaps, SocketOptions, Stack,
+    StackConfig, TxOffload, TxPayload, User,
 };
 use sidecore_tcp::{CloseReason, Instant};
 use sidecore_testkit::packet::{Station, header};
@@ -69,8 +69,8 @@ impl Host for Stub {
     }
     fn connected(&mut self, _: User, _: ConnId) {}
     fn closed(&mut self, _: User, _: ConnId, _: CloseReason) {}
-    fn datagram(&mut self, _: User, _: u32, _: u32, _: SocketAddr, _: SocketAddr) {}
-    fn datagram_bytes(&mut self, _: User, _: &[u8], _: SocketAddr, _: SocketAddr) {}
+    fn datagram(&mut self, _: User, _: u32, _: u32, _: &Envelope) {}
+    fn datagram_bytes(&mut self, _: User, _: &[u8], _: &Envelope) {}
 }
 
 impl FrameSink for Stub {
@@ -317,6 +317,6 @@ impl Host for SynSink {
     }
     fn connected(&mut self, _: User, _: ConnId) {}
     fn closed(&mut self, _: User, _: ConnId, _: CloseReason) {}
-    fn datagram(&mut self, _: User, _: u32, _: u32, _: SocketAddr, _: SocketAddr) {}
-    fn datagram_bytes(&mut self, _: User, _: &[u8], _: SocketAddr, _: SocketAddr) {}
+    fn datagram(&mut self, _: User, _: u32, _: u32, _: &Envelope) {}
+    fn datagram_bytes(&mut self, _: User, _: &[u8], _: &Envelope) {}
 }

@@ -74,6 +74,10 @@ pub(crate) struct Packet<'a> {
     pub(crate) src: Ipv4Addr,
     pub(crate) dst: Ipv4Addr,
     pub(crate) transport: Transport<'a>,
+    /// Time to live; of what came in fragments, that of the last.
+    pub(crate) hops: u8,
+    /// DSCP and ECN, likewise.
+    pub(crate) class: u8,
     /// The packet from its IP header on, for errors that quote it; `None` if it came in fragments.
     pub(crate) quotable: Option<&'a [u8]>,
     /// Where answers go.
@@ -243,6 +247,8 @@ impl Stack {
             src: header.src,
             dst: header.dst,
             transport: *transport,
+            hops: header.ttl,
+            class: header.dscp_ecn,
             quotable,
             link: arrival.link,
             broadcast: arrival.broadcast || to_all,

@@ -1,6 +1,6 @@
 //! Datagrams in, over IPv4; what both versions share.
 
-use core::net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV4};
+use core::net::{IpAddr, Ipv4Addr, SocketAddrV4};
 
 use sidecore_tcp::Instant;
 use sidecore_wire::dhcpv4::CLIENT_PORT;
@@ -8,7 +8,7 @@ use sidecore_wire::{UdpHeader, icmpv4, igmp, udp};
 
 use super::UdpSockets;
 use crate::User;
-use crate::host::Host;
+use crate::host::{Envelope, Host};
 use crate::input::{Packet, Place, Transport};
 use crate::stack::Stack;
 
@@ -48,8 +48,7 @@ pub(crate) struct Datagram<'a> {
     pub(crate) transport: &'a Transport<'a>,
     /// Bytes of payload.
     pub(crate) len: usize,
-    pub(crate) from: SocketAddr,
-    pub(crate) to: SocketAddr,
+    pub(crate) envelope: Envelope,
 }
 
 impl Datagram<'_> {
@@ -57,12 +56,12 @@ impl Datagram<'_> {
         match self.transport.place {
             Place::Frame(start) => {
                 let start = start + udp::HEADER_LEN as u32;
-                host.datagram(user, start, self.len as u32, self.from, self.to);
+                host.datagram(user, start, self.len as u32, &self.envelope);
             }
             Place::Buffer => {
                 let range = udp::HEADER_LEN..udp::HEADER_LEN + self.len;
                 let bytes = self.transport.bytes.get(range).unwrap_or_default();
-                host.datagram_bytes(user, bytes, self.from, self.to);
+                host.datagram_bytes(user, bytes, &self.envelope);
             }
         }
     }
@@ -116,8 +115,12 @@ impl Stack {
         let datagram = Datagram {
             transport: &packet.transport,
             len: usize::from(header.length) - udp::HEADER_LEN,
-            from: SocketAddrV4::new(packet.src, header.src_port).into(),
-            to: SocketAddrV4::new(packet.dst, header.dst_port).into(),
+            envelope: Envelope {
+                from: SocketAddrV4::new(packet.src, header.src_port).into(),
+                to: SocketAddrV4::new(packet.dst, header.dst_port).into(),
+                hops: packet.hops,
+                class: packet.class,
+            },
         };
         if packet.broadcast && !self.addresses.is_local(packet.dst) {
             return self.handle_udp_to_many(packet, &datagram, host);
@@ -139,7 +142,7 @@ impl Stack {
         datagram: &Datagram<'_>,
         host: &mut H,
     ) {
-        let (src, dst, port) = (packet.src, packet.dst, datagram.to.port());
+        let (src, dst, port) = (packet.src, packet.dst, datagram.envelope.to.port());
         let find = |stack: &Self, takers: &mut Vec<User>| {
             if dst.is_multicast() && dst != igmp::ALL_SYSTEMS {
                 let listeners = stack.groups.listeners(dst, src);

@@ -133,7 +133,7 @@ impl Stack {
         {
             return;
         }
-        let listener = self.listeners.ports6.find(packet.dst(), header.dst_port);
+        let listener = self.listeners.heard6(packet.dst(), header.dst_port);
         if let Some(at) = listener
             && let Some(endpoints) = self.endpoints_of6(header, packet)
             && self.cookie_returns(now, header, payload, at, endpoints, host)
@@ -161,7 +161,7 @@ impl Stack {
         packet: &Packet6<'_>,
         host: &mut H,
     ) -> bool {
-        let Some(at) = self.listeners.ports6.find(packet.dst(), header.dst_port) else {
+        let Some(at) = self.listeners.heard6(packet.dst(), header.dst_port) else {
             return false;
         };
         let Some(endpoints) = self.endpoints_of6(header, packet) else {

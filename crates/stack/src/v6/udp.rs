@@ -13,12 +13,22 @@ use super::neighbor::Resolution6;
 use crate::config::MtuDiscovery;
 use crate::control::Link;
 use crate::error::StackError;
-use crate::host::Host;
+use crate::host::{Envelope, Host};
 use crate::path_mtu::By;
 use crate::sink::{FrameSink, TxOffload, TxPayload};
 use crate::stack::Stack;
 use crate::udp::{CHECKSUM_OFFSET, Datagram};
 use crate::{UdpId, User};
+
+/// What the headers of a datagram say of its way.
+fn envelope(packet: &Packet6<'_>, header: &UdpHeader) -> Envelope {
+    Envelope {
+        from: SocketAddrV6::new(packet.src(), header.src_port, 0, 0).into(),
+        to: SocketAddrV6::new(packet.dst(), header.dst_port, 0, 0).into(),
+        hops: packet.header.hop_limit,
+        class: packet.header.traffic_class,
+    }
+}
 
 /// A datagram's way out.
 #[derive(Clone, Copy)]
@@ -198,8 +208,7 @@ impl Stack {
         let datagram = Datagram {
             transport,
             len: usize::from(header.length) - udp::HEADER_LEN,
-            from: SocketAddrV6::new(src, header.src_port, 0, 0).into(),
-            to: SocketAddrV6::new(dst, header.dst_port, 0, 0).into(),
+            envelope: envelope(packet, &header),
         };
         let port = header.dst_port;
         if dst.is_multicast() {

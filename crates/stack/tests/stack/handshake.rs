@@ -1,6 +1,6 @@
 use std::net::{Ipv4Addr, SocketAddr};
 
-use sidecore_stack::{DETACHED, StackError, SynCookies};
+use sidecore_stack::{DETACHED, SocketOptions, StackError, SynCookies};
 use sidecore_tcp::{CloseReason, State};
 use sidecore_testkit::packet::header;
 use sidecore_testkit::{A, B, Event, Pair};
@@ -197,6 +197,25 @@ fn closing_a_listener_resets_handshakes_and_leaves_connections() {
     // The port is free again.
     let (other, _) = raw.listen(80, 8);
     assert_ne!(other, id);
+}
+
+#[test]
+fn a_held_listener_has_its_port_and_refuses() {
+    let mut raw = Raw::new();
+    let (id, _) = raw.listen(80, 8);
+    raw.node.stack.hold_listener(id, true);
+    let (flags, _, ack) = one_tcp(raw.tcp(&header(7, 80, SYN, 1000, 0), &[]));
+    assert_eq!((flags, ack), (RST | ACK, 1001));
+    // An acknowledgement of nothing, likewise.
+    let (flags, _, _) = one_tcp(raw.tcp(&header(7, 80, ACK, 1000, 5), &[]));
+    assert_eq!(flags, RST);
+    let local = raw.node.stack.listener_local(id).unwrap();
+    let options = SocketOptions::default();
+    let again = raw.node.stack.listen(local, &options, 8, 99);
+    assert_eq!(again, Err(StackError::AddressInUse));
+    raw.node.stack.hold_listener(id, false);
+    let (flags, ..) = one_tcp(raw.tcp(&header(7, 80, SYN, 1000, 0), &[]));
+    assert_eq!(flags, SYN | ACK);
 }
 
 #[test]

@@ -5,7 +5,8 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use sidecore_stack::{
-    ConnId, DatagramError, FrameSink, Host, ListenerId, SinkCaps, TxOffload, TxPayload, UdpId, User,
+    ConnId, DatagramError, Envelope, FrameSink, Host, ListenerId, SinkCaps, TxOffload, TxPayload,
+    UdpId, User,
 };
 use sidecore_tcp::{CloseReason, IcmpKind};
 
@@ -252,23 +253,19 @@ impl Host for Table {
         (tcp.no_read, tcp.no_write) = (true, true);
     }
 
-    fn datagram(
-        &mut self,
-        user: User,
-        frame_offset: u32,
-        len: u32,
-        from: SocketAddr,
-        _to: SocketAddr,
-    ) {
+    fn datagram(&mut self, user: User, frame_offset: u32, len: u32, envelope: &Envelope) {
         let frame = Arc::clone(&self.frame);
         if let Some(udp) = self.udp(user) {
-            udp.arrives(from, &frame[frame_offset as usize..][..len as usize]);
+            udp.arrives(
+                envelope.from,
+                &frame[frame_offset as usize..][..len as usize],
+            );
         }
     }
 
-    fn datagram_bytes(&mut self, user: User, bytes: &[u8], from: SocketAddr, _to: SocketAddr) {
+    fn datagram_bytes(&mut self, user: User, bytes: &[u8], envelope: &Envelope) {
         if let Some(udp) = self.udp(user) {
-            udp.arrives(from, bytes);
+            udp.arrives(envelope.from, bytes);
         }
     }
 

@@ -1,0 +1,212 @@
+/* Datagrams: messages beside them, the error queue, and what is put together. */
+#include "common.h"
+
+static long long time_t_now(void) {
+    return (long long)time(NULL);
+}
+
+static const char *bytes_of(size_t len) {
+    static char bytes[70000];
+    return len <= sizeof bytes ? bytes : NULL;
+}
+
+/* What one recvmsg gives: length, flags, and each message. */
+static void receive(const char *what, int fd, size_t room, size_t control, int flags) {
+    char bytes[256] = {0};
+    union {
+        char bytes[512];
+        struct cmsghdr align;
+    } messages;
+    struct sockaddr_in from = {0};
+    struct iovec one = {bytes, room};
+    struct msghdr header = {&from, sizeof from, &one, 1, messages.bytes, control, 0};
+    if (!(flags & MSG_ERRQUEUE))
+        await_bits(fd, POLLIN);
+    if (say(what, recvmsg(fd, &header, flags)) < 0)
+        return;
+    printf("  '%s' flags %x, name of %u bytes, %zu bytes of messages\n", bytes, header.msg_flags,
+           header.msg_namelen, header.msg_controllen);
+    for (struct cmsghdr *c = CMSG_FIRSTHDR(&header); c; c = CMSG_NXTHDR(&header, c)) {
+        printf("  %d/%d of %zu bytes:", c->cmsg_level, c->cmsg_type, (size_t)c->cmsg_len);
+        unsigned char *data = CMSG_DATA(c);
+        size_t n = c->cmsg_len - CMSG_LEN(0), skip = 0;
+        if (c->cmsg_level == SOL_SOCKET) {
+            struct timeval time;
+            memcpy(&time, data, sizeof time);
+            printf(" a time of today: %d\n", llabs((long long)time.tv_sec - time_t_now()) < 60);
+            continue;
+        }
+        /* The number of the link is whoever's. */
+        if (c->cmsg_level == IPPROTO_IP && c->cmsg_type == IP_PKTINFO)
+            skip = 4;
+        for (size_t i = skip; i < n; i++)
+            printf(" %d", data[i]);
+        printf("\n");
+    }
+}
+
+static void send_with(const char *what, int fd, struct sockaddr_in *to, int level, int type,
+                      const void *data, size_t len) {
+    union {
+        char bytes[64];
+        struct cmsghdr align;
+    } messages = {{0}};
+    struct iovec one = {"with", 4};
+    struct msghdr header = {to, sizeof *to, &one, 1, messages.bytes, CMSG_SPACE(len), 0};
+    struct cmsghdr *message = CMSG_FIRSTHDR(&header);
+    message->cmsg_level = level;
+    message->cmsg_type = type;
+    message->cmsg_len = CMSG_LEN(len);
+    memcpy(CMSG_DATA(message), data, len);
+    say(what, sendmsg(fd, &header, 0));
+}
+
+static void beside(void) {
+    struct sockaddr_in here, there;
+    int a = bound(SOCK_DGRAM, &here), b = bound(SOCK_DGRAM, &there);
+    int on = 1, ttl = 7, tos = 8;
+    struct sockaddr *to = (struct sockaddr *)&there;
+    socklen_t len = sizeof there;
+    setsockopt(b, IPPROTO_IP, IP_PKTINFO, &on, sizeof on);
+    setsockopt(b, IPPROTO_IP, IP_RECVTTL, &on, sizeof on);
+    setsockopt(b, IPPROTO_IP, IP_RECVTOS, &on, sizeof on);
+    say("send", sendto(a, "plain", 5, 0, to, len));
+    receive("with all", b, 100, 512, 0);
+    setsockopt(a, IPPROTO_IP, IP_TTL, &ttl, sizeof ttl);
+    setsockopt(a, IPPROTO_IP, IP_TOS, &tos, sizeof tos);
+    say("send", sendto(a, "options", 7, 0, to, len));
+    receive("with options", b, 100, 512, 0);
+    ttl = 9;
+    send_with("a TTL", a, &there, IPPROTO_IP, IP_TTL, &ttl, sizeof ttl);
+    receive("with a TTL of its own", b, 100, 512, 0);
+    tos = 0x20;
+    send_with("a TOS", a, &there, IPPROTO_IP, IP_TOS, &tos, sizeof tos);
+    receive("with a TOS of its own", b, 100, 512, 0);
+    say("send", sendto(a, "after", 5, 0, to, len));
+    receive("as before", b, 100, 512, 0);
+    struct in_pktinfo info = {.ipi_spec_dst = here.sin_addr};
+    send_with("a source", a, &there, IPPROTO_IP, IP_PKTINFO, &info, sizeof info);
+    receive("from it", b, 100, 512, 0);
+    ttl = 0;
+    send_with("a TTL of 0", a, &there, IPPROTO_IP, IP_TTL, &ttl, sizeof ttl);
+    ttl = 300;
+    send_with("a TTL of 300", a, &there, IPPROTO_IP, IP_TTL, &ttl, sizeof ttl);
+    send_with("a TTL that is too short", a, &there, IPPROTO_IP, IP_TTL, &ttl, 2);
+    send_with("rights", a, &there, SOL_SOCKET, SCM_RIGHTS, &a, sizeof a);
+    for (size_t control = 0; control <= 48; control += 12) {
+        sendto(a, "cut", 3, 0, to, len);
+        char what[40];
+        snprintf(what, sizeof what, "room for %zu bytes", control);
+        receive(what, b, 100, control, 0);
+    }
+    sendto(a, "much too long", 13, 0, to, len);
+    receive("cut", b, 4, 0, MSG_PEEK);
+    receive("cut, whole length", b, 4, 0, MSG_TRUNC);
+    on = 0;
+    setsockopt(b, IPPROTO_IP, IP_PKTINFO, &on, sizeof on);
+    setsockopt(b, IPPROTO_IP, IP_RECVTTL, &on, sizeof on);
+    setsockopt(b, IPPROTO_IP, IP_RECVTOS, &on, sizeof on);
+    on = 1;
+    setsockopt(b, SOL_SOCKET, SO_TIMESTAMP, &on, sizeof on);
+    sendto(a, "time", 4, 0, to, len);
+    receive("with a time", b, 100, 512, 0);
+    on = 0;
+    setsockopt(b, SOL_SOCKET, SO_TIMESTAMP, &on, sizeof on);
+    sendto(a, "", 0, 0, to, len);
+    receive("nothing", b, 100, 512, 0);
+    say("too long", sendto(a, bytes_of(70000), 70000, 0, to, len));
+    say("urgent", sendto(a, "x", 1, MSG_OOB, to, len));
+    say("recv urgent", recv(b, &on, 1, MSG_OOB | MSG_DONTWAIT));
+    say("to nobody", send(a, "x", 1, 0));
+    close(a);
+    close(b);
+}
+
+static void together(void) {
+    struct sockaddr_in here, there;
+    int a = bound(SOCK_DGRAM, &here), b = bound(SOCK_DGRAM, &there);
+    must(connect(a, (struct sockaddr *)&there, sizeof there) == 0, "connect");
+    say("MSG_MORE", send(a, "one ", 4, MSG_MORE));
+    say("the end", send(a, "datagram", 8, 0));
+    receive("together", b, 100, 0, 0);
+    int on = 1, n = -1;
+    say("UDP_CORK", setsockopt(a, IPPROTO_UDP, UDP_CORK, &on, sizeof on));
+    send(a, "an", 2, 0);
+    send(a, "other", 5, 0);
+    on = 0;
+    say("without", setsockopt(a, IPPROTO_UDP, UDP_CORK, &on, sizeof on));
+    await_bits(b, POLLIN);
+    say("FIONREAD", ioctl(b, FIONREAD, &n));
+    printf("%d\n", n);
+    receive("together", b, 100, 0, 0);
+
+    struct iovec out[3] = {{"first", 5}, {"second", 6}, {"third", 5}};
+    struct mmsghdr many[4] = {{{0}, 0}};
+    for (int i = 0; i < 3; i++)
+        many[i].msg_hdr = (struct msghdr){.msg_iov = &out[i], .msg_iovlen = 1};
+    say("sendmmsg", sendmmsg(a, many, 3, 0));
+    printf("%u %u %u\n", many[0].msg_len, many[1].msg_len, many[2].msg_len);
+    char got[4][10] = {{0}};
+    struct iovec in[4];
+    for (int i = 0; i < 4; i++) {
+        in[i] = (struct iovec){got[i], 9};
+        many[i].msg_hdr = (struct msghdr){.msg_iov = &in[i], .msg_iovlen = 1};
+    }
+    struct timespec time = {0, 1000000};
+    for (int i = 0; i < 500 && (ioctl(b, FIONREAD, &n), n == 0); i++)
+        rest(2);
+    rest(50);
+    say("recvmmsg", recvmmsg(b, many, 4, MSG_DONTWAIT, &time));
+    printf("%s %s %s\n", got[0], got[1], got[2]);
+    say("with nothing there", recvmmsg(b, many, 4, MSG_DONTWAIT, NULL));
+    send(a, "alone", 5, 0);
+    say("for one", recvmmsg(b, many, 4, MSG_WAITFORONE, NULL));
+    close(a);
+    close(b);
+}
+
+static void errors(void) {
+    struct sockaddr_in here, gone;
+    int a = bound(SOCK_DGRAM, &here), b = bound(SOCK_DGRAM, &gone), on = 1;
+    close(b);
+    must(connect(a, (struct sockaddr *)&gone, sizeof gone) == 0, "connect");
+    say("to a closed port", send(a, "lost", 4, 0));
+    printf("POLLERR: %d\n", await_bits(a, 0) | !!await_bits(a, POLLERR));
+    say("is told once", recv(a, &on, 1, MSG_DONTWAIT));
+    say("and not again", recv(a, &on, 1, MSG_DONTWAIT));
+    on = 1;
+    say("IP_RECVERR", setsockopt(a, IPPROTO_IP, IP_RECVERR, &on, sizeof on));
+    receive("nothing in the queue", a, 100, 512, MSG_ERRQUEUE);
+    say("to a closed port", send(a, "lost", 4, 0));
+    printf("POLLERR: %d\n", !!await_bits(a, POLLERR));
+    int error = 0;
+    socklen_t len = sizeof error;
+    getsockopt(a, SOL_SOCKET, SO_ERROR, &error, &len);
+    printf("SO_ERROR: %d\n", error);
+    char bytes[100];
+    union {
+        char bytes[512];
+        struct cmsghdr align;
+    } messages;
+    struct sockaddr_in to;
+    struct iovec one = {bytes, sizeof bytes};
+    struct msghdr header = {&to, sizeof to, &one, 1, messages.bytes, sizeof messages, 0};
+    say("the queue", recvmsg(a, &header, MSG_ERRQUEUE));
+    struct cmsghdr *message = CMSG_FIRSTHDR(&header);
+    struct sock_extended_err *told = (struct sock_extended_err *)CMSG_DATA(message);
+    struct sockaddr_in *offender = (struct sockaddr_in *)SO_EE_OFFENDER(told);
+    printf("flags %x, %d/%d of %zu bytes, errno %u, origin %d, type %d, code %d, from %s\n",
+           header.msg_flags, message->cmsg_level, message->cmsg_type, (size_t)message->cmsg_len,
+           told->ee_errno, told->ee_origin, told->ee_type, told->ee_code,
+           inet_ntoa(offender->sin_addr));
+    printf("it was for the port: %d\n", to.sin_port == gone.sin_port);
+    receive("once only", a, 100, 512, MSG_ERRQUEUE);
+    close(a);
+}
+
+int main(void) {
+    beside();
+    together();
+    errors();
+    return 0;
+}
