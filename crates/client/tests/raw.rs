@@ -23,7 +23,7 @@ fn an_error_behind_bytes_is_told_by_the_next_call() {
     assert_eq!(error.kind(), ErrorKind::ConnectionReset);
     // It came behind bytes, say, and nobody saw it.
     ours.tell_again(&error);
-    let write = || ours.write(&[IoSlice::new(b"x")], false).unwrap_err();
+    let write = || ours.write(&[IoSlice::new(b"x")], 0).unwrap_err();
     assert_eq!(write().kind(), ErrorKind::ConnectionReset);
     assert_eq!(write().kind(), ErrorKind::BrokenPipe);
     // That it was told is nothing to tell again.
