@@ -84,12 +84,7 @@ fn bytes_arrive_and_are_told_of_in_order() {
         .send_region(&region, (0, half), true, tell(&to, 1))
         .unwrap();
     // A written one between.
-    assert_eq!(
-        client
-            .write(&[io::IoSlice::new(b"between")], 0)
-            .unwrap(),
-        7
-    );
+    assert_eq!(client.write(&[io::IoSlice::new(b"between")], 0).unwrap(), 7);
     client
         .send_region(&region, (half.into(), half), false, tell(&to, 2))
         .unwrap();
