@@ -322,7 +322,7 @@ impl Socket {
                 return;
             }
             if self.kind == Kind::Stream && !state.read_shut {
-                close.body[0] = state.consumed + 1;
+                close.body[0] = u64::from(state.before.is_empty()) * state.consumed + 1;
             }
             let mut lane = lock(&group.lane);
             for piece in state.received.drain(..) {
