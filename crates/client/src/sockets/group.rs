@@ -178,7 +178,7 @@ impl Group {
         Ok((socket, cookie))
     }
 
-    fn find(&self, dti: DtiHandle) -> Option<Arc<Socket>> {
+    pub(crate) fn find(&self, dti: DtiHandle) -> Option<Arc<Socket>> {
         lock(&self.table).find(dti).cloned()
     }
 

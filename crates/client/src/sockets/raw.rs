@@ -161,6 +161,22 @@ impl RawSocket {
         Ok(())
     }
 
+    /// Ends a listener, and waits up to `patience` until the engine has said so. Connections that it gave to this process meanwhile, and that nobody
+    /// takes any more, end then, and not only when somebody next looks after the event queue.
+    pub fn finish_listening(&self, patience: Duration) {
+        let (group, dti) = (self.0.group(), self.0.socket().dti.handle());
+        let last = Instant::now() + patience;
+        let _ = self.stop_listening();
+        while group.find(dti).is_some() && Instant::now() < last {
+            match group.try_turn(Duration::from_millis(1)) {
+                Ok(true) => {}
+                // Another thread looks after it, perhaps.
+                Ok(false) => std::thread::yield_now(),
+                Err(Disconnected) => return,
+            }
+        }
+    }
+
     /// What it is ready for now, as far as the events that were taken from the queue tell.
     pub fn ready(&self) -> Ready {
         self.show_interest();

@@ -84,6 +84,9 @@ fn close_here(fd: c_int) -> Option<c_int> {
     });
     sys::close(fd);
     within((), || {
+        if let Some(Thing::Socket(socket)) = &thing {
+            socket.after_last_close();
+        }
         drop(thing);
         // Only now: the connection that it stood for is closed.
         if let Some((used, high)) = spare {

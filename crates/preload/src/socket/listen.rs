@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 use std::os::fd::{IntoRawFd, RawFd};
+use std::time::Duration;
 
 use rustix::io::Errno;
 use sidecore_client::{Opt, RawSocket};
@@ -12,6 +13,9 @@ use crate::errors::{errno, told};
 use crate::process::{Process, process};
 use crate::table::lock;
 use crate::{log, poll, sys};
+
+/// How long a listener's end is waited for. The engine answers in its next turn.
+const LAST_CONNECTIONS: Duration = Duration::from_millis(100);
 
 /// The key of listeners that share their port with whoever of the same user asks for it (SO_REUSEPORT).
 const REUSE_PORT: u64 = 1;
@@ -67,6 +71,18 @@ impl Socket {
                     Route::Nowhere
                 }
             }
+        }
+    }
+
+    /// After its last number went: the engine may have given a connection to this process that nobody will take, and nobody may look after the
+    /// event queue from here on.
+    pub(crate) fn after_last_close(&self) {
+        let raw = {
+            let state = lock(&self.state);
+            state.raw.clone().filter(|_| state.numbers.is_empty())
+        };
+        if let Some(raw) = raw.filter(RawSocket::is_listening) {
+            raw.finish_listening(LAST_CONNECTIONS);
         }
     }
 
