@@ -12,6 +12,7 @@
 //! shall not meet at all get a group each.
 
 pub(crate) mod beside;
+mod closing;
 pub(crate) mod config;
 pub(crate) mod datagram;
 mod file;
