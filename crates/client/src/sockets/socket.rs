@@ -11,7 +11,7 @@ use sidecore_abi::command::Opt;
 use sidecore_abi::{Command, Event, EventKind, Operation, Status, event};
 
 use super::group::{Group, lock};
-use super::moving::Moving;
+use super::moving::{Moving, elsewhere};
 use super::report::{DatagramReport, Reports};
 use super::send::SendQueue;
 use super::urgent::Urgent;
@@ -320,6 +320,10 @@ impl Socket {
     ) -> Result<u64, PostError> {
         let cookie = group.cookie();
         let mut state = lock(&self.state);
+        if state.moving == Some(Moving::Gone) {
+            // Nobody would answer; the handle may be another's.
+            return Ok(cookie);
+        }
         let mut lane = lock(&group.lane);
         lane.post(command(cookie))?;
         lane.flush();
@@ -346,6 +350,10 @@ impl Socket {
         }
         if group.is_dead() {
             return Poll::Ready(Err(Disconnected.into()));
+        }
+        if state.moving == Some(Moving::Gone) {
+            // It was asked too late: the answer was about a socket that is not here any more.
+            return Poll::Ready(Err(elsewhere()));
         }
         state.readers.add(cx.waker());
         Poll::Pending
