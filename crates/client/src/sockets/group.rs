@@ -275,15 +275,6 @@ impl Group {
         turned.map(|waited| waited == Waited::Came)
     }
 
-    /// The same, ended by a signal handler, too.
-    pub(crate) fn turn_interruptible(
-        &self,
-        queue: &mut Queue,
-        timeout: Option<Duration>,
-    ) -> Result<Waited, Disconnected> {
-        self.turn_by(queue, timeout, EventQueue::wait_interruptible)
-    }
-
     /// Readies the queue for a sleep in poll, with a look at what is there already. The descriptor to sleep on, and how long at most; `None`:
     /// something came, do not sleep. After the sleep comes [`Self::slept`].
     pub(crate) fn arm<'q>(
@@ -316,12 +307,8 @@ impl Group {
         }
     }
 
-    /// Lets the thread that sleeps on the event queue, if there is one, look whether it was woken by another.
-    pub(crate) fn nudge(&self) {
-        self.ual.nudge(self.evq);
-    }
-
-    fn turn_by(
+    /// The same, with a sleep of the caller's.
+    pub(super) fn turn_by(
         &self,
         queue: &mut Queue,
         timeout: Option<Duration>,

@@ -157,7 +157,6 @@ impl RawSocket {
         let mut wake = Vec::new();
         socket.wake_everybody(&mut wake);
         super::wakers::wake_all(&mut wake);
-        group.nudge();
         Ok(())
     }
 

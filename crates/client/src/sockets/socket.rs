@@ -492,7 +492,6 @@ impl Socket {
         state.wake_into(&mut wake);
         drop(state);
         super::wakers::wake_all(&mut wake);
-        group.nudge();
         if !done || how & sidecore_abi::command::shutdown::READ != 0 {
             let mut command = Command::new(Operation::Shutdown, self.dti.handle(), 0);
             command.body[0] = how;
