@@ -160,7 +160,7 @@ pub(crate) fn point<T>(ours: impl Fn() -> Option<T>, system: impl Fn() -> T) -> 
         }
         match ours() {
             None => return system(),
-            Some(done) if !take_wish() => return done,
+            Some(done) if !USED.load(Ordering::Relaxed) || !take_wish() => return done,
             // Where the thread does not allow it now, the call goes on.
             Some(_) => {}
         }

@@ -12,6 +12,7 @@ use sidecore_client::{Death, Sockets, SocketsConfig, Ual, UalConfig};
 
 use crate::config::{Addresses, Config, NoEngine, Take};
 use crate::descriptors::Stash;
+use crate::kick::WAKES;
 use crate::lent::Loans;
 use crate::socket::custody::recalled;
 use crate::table::{Table, Thing, lock};
@@ -402,7 +403,11 @@ fn open(path: &Path, config: &Config) -> Result<Link, std::io::Error> {
     };
     sidecore_sys::descriptors::number_from(high());
     let ual = Ual::open(path, &wish)?;
-    let sockets = Sockets::new(&ual, SocketsConfig::default())?;
+    let settings = SocketsConfig {
+        wakes: Some(WAKES),
+        ..SocketsConfig::default()
+    };
+    let sockets = Sockets::new(&ual, settings)?;
     if let Err(error) = ual.on_recall(recalled) {
         log::info(format_args!("connections cannot be shared: {error}"));
     }

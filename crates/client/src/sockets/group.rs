@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use sidecore_abi::{Command, DtiHandle, Event, EventKind, Operation, Status};
 
-use super::config::SocketsConfig;
+use super::config::{SocketsConfig, Wakes};
 use super::send::SendPool;
 use super::socket::{Kind, Socket};
 use super::wait::Followers;
@@ -203,12 +203,16 @@ impl Group {
 
     /// A [`Self::turn`], unless another thread serves the queue.
     pub(crate) fn try_turn(&self, timeout: Duration) -> Result<bool, Disconnected> {
+        let before = self.followers.glance();
         let Some(mut queue) = self.try_queue() else {
             return Ok(false);
         };
         let came = self.turn(&mut queue, Some(timeout));
         drop(queue);
-        self.followers.hand_over();
+        match timeout {
+            Duration::ZERO => self.followers.glanced(before),
+            _ => self.followers.hand_over(),
+        }
         came
     }
 
@@ -348,7 +352,14 @@ impl Group {
         for event in batch.drain(..) {
             self.dispatch(&event, &mut wake);
         }
-        wake_all(&mut wake);
+        match self.config.wakes {
+            Some(Wakes { begin, end }) if wake.len() > 1 => {
+                begin();
+                wake_all(&mut wake);
+                end();
+            }
+            _ => wake_all(&mut wake),
+        }
         (queue.batch, queue.wake) = (batch, wake);
         Ok(if came > 0 {
             Waited::Came
