@@ -219,7 +219,8 @@ impl Group {
     /// Posts a command that must not fail. A `patient` caller, which must not hold the queue, tries for a moment when the lane is full;
     /// then, or if not patient, whoever serves the queue tries on. Not to be called with a socket locked.
     pub(crate) fn post_surely(&self, command: Command, leaves: Option<Dti>, patient: bool) {
-        let until = Instant::now() + PATIENCE;
+        // Usually there is room, and the time does not matter.
+        let mut until = None;
         loop {
             if lock(&self.deferred).is_empty() && self.post_now(command, leaves) {
                 return;
@@ -227,7 +228,8 @@ impl Group {
             if self.is_dead() {
                 return;
             }
-            if !patient || Instant::now() >= until {
+            if !patient || Instant::now() >= *until.get_or_insert_with(|| Instant::now() + PATIENCE)
+            {
                 lock(&self.deferred).push_back((command, leaves));
                 return;
             }

@@ -87,7 +87,7 @@ impl Socket {
     }
 
     /// Listens at the engine that came in the place of one that is gone, if it listened there.
-    pub(crate) fn listen_anew(&self, process: &Process) -> Result<(), Errno> {
+    pub(crate) fn listen_anew(&self, process: &'static Process) -> Result<(), Errno> {
         let (listening, role) = {
             let state = lock(&self.state);
             let gone = state.raw.as_ref().is_some_and(RawSocket::is_over);
@@ -115,7 +115,8 @@ impl Socket {
             let mut state = lock(&self.state);
             if role == Role::Engine {
                 // What stands for it is the new engine's, too.
-                number = Some(process.stash.replace(process, &link, &state.numbers)?);
+                let placed = process.stash.replace(process, &link, &state.numbers)?;
+                number = Some(state.has(placed));
             }
             state.raw = Some(raw);
         }
@@ -333,7 +334,7 @@ impl Socket {
         };
         let nonblocking = flags & libc::SOCK_NONBLOCK != 0;
         let cloexec = flags & libc::SOCK_CLOEXEC != 0;
-        let (fd, number) = process.stash.lowest(process, &link, cloexec, nonblocking)?;
+        let (fd, placed) = process.stash.lowest(process, &link, cloexec, nonblocking)?;
         let settings = lock(&self.state).settings.of_child();
         settings.dress(&child);
         let socket = Self::with(
@@ -344,7 +345,11 @@ impl Socket {
             Some(child),
         );
         let at = lock(&self.state).listening.map(|listening| listening.local);
-        lock(&socket.state).settings = settings;
+        let number = {
+            let mut state = lock(&socket.state);
+            state.settings = settings;
+            state.has(placed)
+        };
         socket.begin_custody(number);
         lock(&socket.state).custody.local = at.filter(|at| !at.ip().is_unspecified());
         if !install(process, fd, socket) {
