@@ -64,6 +64,8 @@ pub(crate) struct Process {
     listeners_due: AtomicBool,
     /// How often they were.
     renewals: AtomicU64,
+    /// All descriptors are the system's from here on.
+    aside: AtomicBool,
 }
 
 /// How many links there were before.
@@ -110,6 +112,7 @@ pub(crate) fn renew() -> Option<(&'static Process, &'static Process)> {
     if let Some(config) = old.config.get() {
         let _ = new.config.set(config.clone());
     }
+    new.aside.store(old.is_aside(), Ordering::Relaxed);
     let new: &'static Process = Box::leak(Box::new(new));
     PROCESS.store(std::ptr::from_ref(new).cast_mut(), Ordering::Release);
     Some((old, new))
@@ -133,6 +136,7 @@ impl Process {
             listens: AtomicBool::new(false),
             listeners_due: AtomicBool::new(false),
             renewals: AtomicU64::new(0),
+            aside: AtomicBool::new(false),
         }
     }
 
@@ -232,6 +236,21 @@ impl Process {
                 Some(Err(error))
             }
         }
+    }
+
+    /// Everything is the system's from here on: what there is, and what will be.
+    pub(crate) fn step_aside(&self) {
+        self.aside.store(true, Ordering::Relaxed);
+        for fd in self.table.used(0, RawFd::MAX) {
+            drop(self.table.take(fd));
+        }
+        log::debug("filtered: the library steps aside");
+    }
+
+    /// Whether the library has nothing to do with this process's sockets any more.
+    #[inline]
+    pub(crate) fn is_aside(&self) -> bool {
+        self.aside.load(Ordering::Relaxed)
     }
 
     /// A socket listens at the engine from here on.

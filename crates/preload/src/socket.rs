@@ -17,7 +17,7 @@ use std::task::Waker;
 use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
-use sidecore_client::{Opt, RawSocket, Shut, is_elsewhere};
+use sidecore_client::{Opt, RawSocket, Share, Shut, is_elsewhere};
 
 use crate::config::Place;
 use crate::descriptors::{Placed, Twin};
@@ -72,8 +72,8 @@ pub(crate) enum Route {
 struct Listening {
     local: SocketAddr,
     backlog: u32,
-    /// Who knows it may listen, too.
-    key: u64,
+    /// Who may listen there, too: those that share the port, and its copies.
+    share: Share,
     /// It only has its port: the program has not called listen.
     held: bool,
 }
