@@ -112,13 +112,18 @@ fn what_else_a_future_waits_for_wakes_its_thread() {
         }
     });
     for round in 1..=ROUNDS {
-        // Later polls of earlier rounds sent theirs, too.
-        let (_, waker) = told.iter().find(|(of, _)| *of == round).unwrap();
+        let patience = Duration::from_secs(60);
+        // Of earlier rounds there may be some more.
+        let waker = loop {
+            match told.recv_timeout(patience).unwrap() {
+                (of, waker) if of == round => break waker,
+                _ => {}
+            }
+        };
         // The thread is on its way to sleep, or asleep.
         std::thread::sleep(Duration::from_micros(u64::from(round % 10) * 200));
         allowed.store(round, std::sync::atomic::Ordering::SeqCst);
         waker.wake();
-        let patience = Duration::from_secs(60);
         assert_eq!(passed.recv_timeout(patience), Ok(round), "it sleeps on");
     }
     thread.join().unwrap();

@@ -120,4 +120,6 @@ real! {
     pwritev2(fd: c_int, list: *const iovec, count: c_int, offset: off_t, flags: c_int) -> ssize_t;
     sockatmark(fd: c_int) -> c_int;
     pthread_cancel(thread: pthread_t) -> c_int;
+    chroot(path: *const c_char) -> c_int;
+    prctl(option: c_int, second: c_ulong, third: c_ulong, fourth: c_ulong, fifth: c_ulong) -> c_int;
 }

@@ -304,6 +304,7 @@ impl Connection {
         flags.assign(Flags::RTO_MARGIN, config.min_rto_above_srtt);
         flags.assign(Flags::REQUIRE_TIMESTAMPS, config.require_timestamps);
         flags.assign(Flags::QUICK_ACK, config.quick_ack);
+        flags.assign(Flags::DELAY_FIN_ACK, config.delay_fin_ack);
         let paced = config.pacing || config.congestion == Algorithm::Bbr;
         flags.assign(Flags::PACED, paced || config.max_pacing_rate.is_some());
         let settings = Settings::new(config);

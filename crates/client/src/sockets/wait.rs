@@ -12,6 +12,10 @@
 //! A follower enlists before its last look at the lock, a leader lets go of the lock before it looks at the list: so either
 //! the follower gets the lock or the leader sees the follower.
 //!
+//! Who only takes what is there (a *glance*, which does not sleep) finds the lock free when nobody is on the list, or when one of the list was
+//! chosen and is on its way. So it need choose nobody, unless somebody enlisted because of it: then the number of those who ever did has
+//! changed since before it took the lock. A server's threads glance at every turn; if each of them woke a thread, they would do little else.
+//!
 //! Wakers of a thread find it wherever it sleeps, on its own or on the queue, and whoever wakes it: another thread of the group, or what a future
 //! waits for beside its sockets.
 
@@ -20,7 +24,7 @@ use std::collections::VecDeque;
 use std::future::Future;
 use std::io;
 use std::pin::pin;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::{Duration, Instant};
@@ -136,6 +140,8 @@ impl Drop for Lent {
 #[derive(Default)]
 pub(crate) struct Followers {
     list: Mutex<(u64, VecDeque<(u64, Waker)>)>,
+    /// How many ever enlisted.
+    enlisted: AtomicU64,
 }
 
 impl Followers {
@@ -148,7 +154,22 @@ impl Followers {
         list.0 += 1;
         let id = list.0;
         list.1.push_back((id, waker));
+        // Before the last look at the lock: see `glanced`.
+        self.enlisted.fetch_add(1, Ordering::AcqRel);
         id
+    }
+
+    /// To be called before a glance takes the lock; the number is for [`Self::glanced`].
+    pub(crate) fn glance(&self) -> u64 {
+        self.enlisted.load(Ordering::Acquire)
+    }
+
+    /// To be called after a glance let go of the lock.
+    pub(crate) fn glanced(&self, before: u64) {
+        // An exchange, as the other side's is: either this one sees the number, or that side's look at the lock comes after its release.
+        if self.enlisted.fetch_add(0, Ordering::AcqRel) != before {
+            self.hand_over();
+        }
     }
 
     /// Whether it was still there: else it was chosen to lead.
@@ -159,7 +180,7 @@ impl Followers {
         list.1.len() < before
     }
 
-    /// To be called after every unlocking of the queue.
+    /// To be called after every unlocking of the queue but a glance's.
     pub(crate) fn hand_over(&self) {
         let next = self.lock().1.pop_front();
         if let Some((_, waker)) = next {

@@ -5,6 +5,7 @@ mod clients;
 mod cpython;
 mod exs;
 mod gone;
+mod heirs;
 mod killed;
 mod limits;
 mod postgres;
@@ -13,6 +14,7 @@ mod runtimes;
 mod servers;
 mod sharing;
 mod sockets;
+mod sshd;
 mod stores;
 mod web;
 

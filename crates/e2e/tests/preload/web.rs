@@ -149,7 +149,7 @@ fn nginx_serves_from_workers_and_reloads() -> Result<()> {
 }
 
 /// The UALs that there are.
-fn ids(stat: &Value) -> Vec<u64> {
+pub(crate) fn ids(stat: &Value) -> Vec<u64> {
     let uals = stat["uals"].as_array();
     uals.map_or_else(Vec::new, |all| {
         all.iter().filter_map(|ual| ual["id"].as_u64()).collect()
