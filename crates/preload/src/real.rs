@@ -35,6 +35,10 @@ impl Failure for ssize_t {
     const FAILURE: Self = -1;
 }
 
+impl Failure for libc::sighandler_t {
+    const FAILURE: Self = libc::SIG_ERR;
+}
+
 impl Failure for *mut FILE {
     const FAILURE: Self = null_mut();
 }
@@ -120,4 +124,8 @@ real! {
     pwritev2(fd: c_int, list: *const iovec, count: c_int, offset: off_t, flags: c_int) -> ssize_t;
     sockatmark(fd: c_int) -> c_int;
     pthread_cancel(thread: pthread_t) -> c_int;
+    sigaction(signal: c_int, new: *const libc::sigaction, old: *mut libc::sigaction) -> c_int;
+    signal(signal: c_int, handler: libc::sighandler_t) -> libc::sighandler_t;
+    __sysv_signal(signal: c_int, handler: libc::sighandler_t) -> libc::sighandler_t;
+    sigset(signal: c_int, handler: libc::sighandler_t) -> libc::sighandler_t;
 }

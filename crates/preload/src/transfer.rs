@@ -53,7 +53,7 @@ fn wait<T>(
         done => return done,
     }
     if !at_once {
-        let sleep = Sleep::on_socket(raw);
+        let sleep = Sleep::on_socket(raw, deadline.is_some());
         let attempt = || match sleep.is_over() {
             true => Err(ErrorKind::Interrupted.into()),
             false => attempt(),

@@ -19,6 +19,7 @@ pub mod counters;
 pub mod descriptors;
 pub mod futex;
 pub mod interface;
+pub mod interruptible;
 pub mod mark;
 pub mod memfd;
 pub mod mmap;
