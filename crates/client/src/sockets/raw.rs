@@ -81,8 +81,8 @@ impl RawSocket {
         })
     }
 
-    /// Listens, with room for `backlog` connections that wait for an accept. `key`: 0, or what others of the same user, in other processes, say to
-    /// share this address; connections go to those who show that they accept (by [`Self::accept`], [`Self::ready`] or [`Self::watch`]), in
+    /// Listens, with room for `backlog` connections that wait for an accept. `key`: 0, or what others, in other processes, say to share
+    /// this address (`REUSE_PORT_KEY`: of the same user; else a secret); connections go to those who show that they accept (by [`Self::accept`], [`Self::ready`] or [`Self::watch`]), in
     /// turn. Blocks for the engine's answer.
     pub fn listen(
         sockets: &Sockets,
