@@ -304,11 +304,12 @@ impl EventQueue {
         false
     }
 
-    /// Takes [`Self::arm`] back and empties the descriptor.
+    /// Takes [`Self::arm`] back, and out of the descriptor what ended the sleep.
     pub fn disarm(&mut self) {
         self.cancel();
         if let Some(socket) = &self.ends.socket {
-            Sleeper::drain(socket);
+            // The engine sends one byte for each time that it was armed. What another thread adds ends the next sleep early, and is taken then.
+            Sleeper::take(socket);
         }
     }
 

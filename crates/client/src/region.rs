@@ -1,5 +1,7 @@
 //! Regions: memory that the engine may read for sends and write for posted receives.
 
+use std::io;
+use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
 use sidecore_abi::handle::EXTENT_BYTES;
@@ -81,6 +83,19 @@ impl Region {
             Ok(())
         } else {
             Err(OutOfRange)
+        }
+    }
+
+    /// Fills `len` bytes at `offset` from a file, from byte `place` of that on: how many there were, 0 at its end. Blocks as the file does.
+    pub(crate) fn read_file(
+        &self,
+        (offset, len): (u64, u32),
+        file: BorrowedFd<'_>,
+        place: u64,
+    ) -> io::Result<usize> {
+        match self.memory.slice_mut(offset, len as usize) {
+            Some(memory) => memory.read_file(file, place),
+            None => Err(io::ErrorKind::InvalidInput.into()),
         }
     }
 

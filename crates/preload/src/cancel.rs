@@ -188,7 +188,7 @@ pub(crate) fn point<T: Told>(ours: impl Fn() -> Option<T>, system: impl Fn() -> 
             // Ended for the handlers' sake, and they let it go on.
             Some(done)
                 if restarts == Some(true) && done.failed() && sys::errno() == libc::EINTR => {}
-            Some(done) if !take_wish() => return done,
+            Some(done) if !USED.load(Ordering::Relaxed) || !take_wish() => return done,
             // Where the thread does not allow it now, the call goes on.
             Some(_) => {}
         }

@@ -373,6 +373,39 @@ impl Epoll {
         timeout: Option<Duration>,
         mask: Option<Mask>,
     ) -> Result<usize, Errno> {
+        // What is there is taken without a word to those who would wake this thread.
+        process.tend();
+        turn(process);
+        let found = self.collect(events);
+        if found > 0 {
+            return self.with_some_of_the_systems(events, found, mask);
+        }
+        self.wait_for_more(process, events, timeout, mask)
+    }
+
+    fn with_some_of_the_systems(
+        &self,
+        events: &mut [epoll_event],
+        found: usize,
+        mask: Option<Mask>,
+    ) -> Result<usize, Errno> {
+        if mask.is_some() {
+            // For the signals that it lets through; their handlers run when the call is over.
+            let _ = sys::ppoll(&mut [], Some(Duration::ZERO), mask);
+        }
+        match self.turns.fetch_add(1, Ordering::Relaxed) % TURNS {
+            0 => self.collect_system(events, found),
+            _ => Ok(found),
+        }
+    }
+
+    fn wait_for_more(
+        &self,
+        process: &'static Process,
+        events: &mut [epoll_event],
+        timeout: Option<Duration>,
+        mask: Option<Mask>,
+    ) -> Result<usize, Errno> {
         let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
         let kick = Kick::of_thread(process)?;
         let sleeper = Sleeper::new(self, &kick);
@@ -380,27 +413,17 @@ impl Epoll {
         let cancelled = Sleep::on_kick(&kick);
         loop {
             process.tend();
+            // This thread need not wake itself for what it takes now.
+            turn(process);
             kick.prepare();
             if cancelled.is_over() {
                 kick.cancel();
                 return Err(Errno::INTR);
             }
-            if let Some(link) = process.opened() {
-                // Its end is told by the sockets.
-                let _ = link.sockets.turn(Duration::ZERO);
-            }
             let found = self.collect(events);
             if found > 0 {
                 kick.cancel();
-                let turn = self.turns.fetch_add(1, Ordering::Relaxed);
-                if mask.is_some() {
-                    // For the signals that it lets through; their handlers run when the call is over.
-                    let _ = sys::ppoll(&mut [], Some(Duration::ZERO), mask);
-                }
-                return match turn % TURNS {
-                    0 => self.collect_system(events, found),
-                    _ => Ok(found),
-                };
+                return self.with_some_of_the_systems(events, found, mask);
             }
             let left = deadline.map(|at| at.saturating_duration_since(Instant::now()));
             system.clear();
@@ -422,6 +445,14 @@ impl Epoll {
             }
             slept?;
         }
+    }
+}
+
+/// Takes what the event queue has.
+fn turn(process: &Process) {
+    if let Some(link) = process.opened() {
+        // Its end is told by the sockets.
+        let _ = link.sockets.turn(Duration::ZERO);
     }
 }
 

@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 use std::os::fd::{IntoRawFd, RawFd};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicU8, Ordering};
 use std::task::{Wake, Waker};
 
 use rustix::event::{EventfdFlags, eventfd};
@@ -16,8 +16,15 @@ use crate::sys;
 pub(crate) struct Kick {
     process: &'static Process,
     fd: RawFd,
-    sleeping: AtomicBool,
+    state: AtomicU8,
 }
+
+/// It is awake, and looks before it sleeps.
+const AWAKE: u8 = 0;
+/// It sleeps, or is about to.
+const ASLEEP: u8 = 1;
+/// Somebody has ended that sleep: something is in the eventfd, or will be.
+const KICKED: u8 = 2;
 
 thread_local! {
     static KICK: RefCell<Option<Arc<Kick>>> = const { RefCell::new(None) };
@@ -34,7 +41,7 @@ impl Kick {
         let kick = Arc::new(Self {
             process,
             fd: process.keep_high(fd).into_raw_fd(),
-            sleeping: AtomicBool::new(false),
+            state: AtomicU8::new(AWAKE),
         });
         // A thread that is ending uses it once.
         let _ = KICK.try_with(|place| place.replace(Some(Arc::clone(&kick))));
@@ -53,23 +60,29 @@ impl Kick {
 
     /// From here on wakes end a sleep. Look once more before sleeping.
     pub(crate) fn prepare(&self) {
-        self.sleeping.store(true, Ordering::SeqCst);
+        // A kick that was not taken notice of still counts.
+        let _ = self
+            .state
+            .compare_exchange(AWAKE, ASLEEP, Ordering::SeqCst, Ordering::SeqCst);
     }
 
-    /// After the sleep, or instead of it.
+    /// After the sleep, or instead of it; once more does nothing.
     pub(crate) fn cancel(&self) {
-        if !self.sleeping.swap(false, Ordering::SeqCst) {
+        if self.state.swap(AWAKE, Ordering::SeqCst) == KICKED {
             // Somebody wrote, or is about to; what comes late ends another sleep for nothing.
             let mut count = [0; 8];
             let _ = rustix::io::read(sys::borrow(self.fd), &mut count);
         }
     }
-}
 
-impl Kick {
     /// Ends the thread's sleep; false if it does not sleep.
     pub(crate) fn wake_if_asleep(&self) -> bool {
-        let asleep = self.sleeping.swap(false, Ordering::SeqCst);
+        // Read first: most wakes find it awake, and the thread itself is among those that wake.
+        let asleep = self.state.load(Ordering::SeqCst) == ASLEEP
+            && self
+                .state
+                .compare_exchange(ASLEEP, KICKED, Ordering::SeqCst, Ordering::SeqCst)
+                .is_ok();
         if asleep {
             let _ = rustix::io::write(sys::borrow(self.fd), &1u64.to_ne_bytes());
         }

@@ -133,22 +133,26 @@ pub(crate) fn poll(
         if renewed || watched.iter().any(Watched::has_moved) {
             (watched, system) = sort(process, fds, &kick);
         }
+        if let Some(link) = process.opened() {
+            // Its end is told by the sockets. This thread need not wake itself for what it takes now.
+            let _ = link.sockets.turn(Duration::ZERO);
+        }
         kick.prepare();
         if cancelled.is_over() {
             kick.cancel();
             return Err(Errno::INTR);
-        }
-        if let Some(link) = process.opened() {
-            // Its end is told by the sockets.
-            let _ = link.sockets.turn(Duration::ZERO);
         }
         let mut left = deadline.map(|at| at.saturating_duration_since(Instant::now()));
         if look(fds, &watched) > 0 {
             left = Some(Duration::ZERO);
         }
         let slept = if left == Some(Duration::ZERO) {
-            // The system's are looked at, too; and signals that the mask lets through are delivered.
-            sys::ppoll(&mut system, left, mask).map(|_| ())
+            kick.cancel();
+            // The system's are looked at, too, if there are any; and signals that the mask lets through are delivered.
+            match mask.is_some() || system.iter().any(|fd| fd.fd >= 0) {
+                true => sys::ppoll(&mut system, left, mask).map(|_| ()),
+                false => Ok(()),
+            }
         } else {
             sleep(process, &kick, &mut system, left, mask)
         };
@@ -253,6 +257,8 @@ pub(crate) fn sleep(
         };
         slept = sys::ppoll(system, time, mask).map(|_| ());
         system.truncate(own);
+        // What is handed out after the sleep is not to wake this thread again.
+        kick.cancel();
     };
     match process.opened() {
         Some(link) => {

@@ -2,6 +2,7 @@
 
 use std::io::{IoSlice, IoSliceMut};
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
+use std::ops::{Deref, DerefMut};
 use std::os::fd::{BorrowedFd, RawFd};
 use std::time::Duration;
 
@@ -319,16 +320,45 @@ pub(crate) unsafe fn slices<'a>(list: &'a [iovec]) -> &'a [IoSlice<'a>] {
     unsafe { std::slice::from_raw_parts(list.as_ptr().cast(), list.len()) }
 }
 
+/// Pieces to fill. Most calls have one, for which nothing is allocated.
+pub(crate) enum Buffers<'a> {
+    One([IoSliceMut<'a>; 1]),
+    Many(Vec<IoSliceMut<'a>>),
+}
+
+impl<'a> Deref for Buffers<'a> {
+    type Target = [IoSliceMut<'a>];
+
+    fn deref(&self) -> &Self::Target {
+        match self {
+            Self::One(one) => one,
+            Self::Many(many) => many,
+        }
+    }
+}
+
+impl DerefMut for Buffers<'_> {
+    fn deref_mut(&mut self) -> &mut Self::Target {
+        match self {
+            Self::One(one) => one,
+            Self::Many(many) => many,
+        }
+    }
+}
+
 /// A list of pieces to fill.
 ///
 /// # Safety
 ///
 /// Each is of memory that is the caller's to write while `'a`, or of no bytes.
-pub(crate) unsafe fn slices_mut<'a>(list: &[iovec]) -> Vec<IoSliceMut<'a>> {
+pub(crate) unsafe fn slices_mut<'a>(list: &[iovec]) -> Buffers<'a> {
     // SAFETY: the caller's promise.
     let piece =
         |piece: &iovec| IoSliceMut::new(unsafe { bytes_mut(piece.iov_base, piece.iov_len) });
-    list.iter().map(piece).collect()
+    match list {
+        [one] => Buffers::One([piece(one)]),
+        many => Buffers::Many(many.iter().map(piece).collect()),
+    }
 }
 
 /// Memory to fill.

@@ -1,8 +1,10 @@
 //! Bytes in and out.
 
+use std::borrow::Cow;
+use std::cell::OnceCell;
 use std::io::{self, ErrorKind, IoSlice, IoSliceMut};
 use std::net::SocketAddr;
-use std::os::fd::RawFd;
+use std::os::fd::{BorrowedFd, RawFd};
 use std::time::Instant;
 
 use rustix::io::Errno;
@@ -41,10 +43,32 @@ fn at_once(socket: &Socket, flags: i32) -> bool {
     socket.is_nonblocking() || flags & libc::MSG_DONTWAIT != 0
 }
 
+/// Until when a call may wait. It begins when the call finds that it must.
+struct Deadline<'a> {
+    socket: &'a Socket,
+    write: bool,
+    begun: OnceCell<Option<Instant>>,
+}
+
+impl<'a> Deadline<'a> {
+    fn of(socket: &'a Socket, write: bool) -> Self {
+        let begun = OnceCell::new();
+        Self {
+            socket,
+            write,
+            begun,
+        }
+    }
+
+    fn get(&self) -> Option<Instant> {
+        *self.begun.get_or_init(|| self.socket.deadline(self.write))
+    }
+}
+
 /// Tries once, or until it does not say `WouldBlock` any more.
 fn wait<T>(
     raw: &RawSocket,
-    deadline: Option<Instant>,
+    deadline: &Deadline<'_>,
     at_once: bool,
     mut attempt: impl FnMut() -> io::Result<T>,
 ) -> io::Result<T> {
@@ -53,6 +77,7 @@ fn wait<T>(
         done => return done,
     }
     if !at_once {
+        let deadline = deadline.get();
         let sleep = Sleep::on_socket(raw, deadline.is_some());
         let attempt = || match sleep.is_over() {
             true => Err(ErrorKind::Interrupted.into()),
@@ -94,9 +119,9 @@ impl Socket {
             (Kind::Stream, Route::Both(_)) => Err(Errno::NOTCONN),
             (Kind::Datagram, Route::Engine(raw)) => {
                 let (peek, now) = (flags & libc::MSG_PEEK != 0, at_once(self, flags));
-                let deadline = self.deadline(false);
+                let deadline = Deadline::of(self, false);
                 let one = || receive_datagram(&raw, buffers, peek);
-                let received = wait(&raw, deadline, now, one);
+                let received = wait(&raw, &deadline, now, one);
                 received.map(Outcome::Engine).map_err(|e| errno(&e))
             }
             (Kind::Datagram, Route::Both(raw)) => {
@@ -113,17 +138,17 @@ impl Socket {
     ) -> Result<Outcome, Errno> {
         let (peek, now) = (flags & libc::MSG_PEEK != 0, at_once(self, flags));
         let whole = flags & libc::MSG_WAITALL != 0 && !now;
-        let deadline = self.deadline(false);
+        let deadline = Deadline::of(self, false);
         let room: usize = buffers.iter().map(|buffer| buffer.len()).sum();
         let mut len = 0;
         loop {
             let got = if len > 0 {
                 let mut rest = remaining(buffers, len);
-                wait(raw, deadline, now, || raw.read(&mut rest, false))
+                wait(raw, &deadline, now, || raw.read(&mut rest, false))
             } else if whole && peek {
-                wait(raw, deadline, now, || full_peek(raw, buffers, room))
+                wait(raw, &deadline, now, || full_peek(raw, buffers, room))
             } else {
-                wait(raw, deadline, now, || raw.read(buffers, peek))
+                wait(raw, &deadline, now, || raw.read(buffers, peek))
             };
             match got {
                 Ok(n) => {
@@ -204,13 +229,13 @@ impl Socket {
             return Err(Errno::PIPE);
         }
         let now = at_once(self, flags);
-        let deadline = self.deadline(true);
+        let deadline = Deadline::of(self, true);
         let total: usize = data.iter().map(|piece| piece.len()).sum();
         let how = how(flags);
         let mut done = 0;
         loop {
             let rest = rest_of(data, done);
-            match wait(&raw, deadline, now, || raw.write(&rest, how)) {
+            match wait(&raw, &deadline, now, || raw.write(&rest, how)) {
                 Ok(n) => done += n,
                 Err(error) if done > 0 && !now && is_elsewhere(&error) => {
                     done += self.send_rest(&rest_of(data, done));
@@ -228,6 +253,43 @@ impl Socket {
             }
         }
         Ok(Outcome::Done(done))
+    }
+
+    /// Sends `count` bytes of a file, from its byte `begin` on, or fewer: up to the file's end, or as many as there is room for, or until something
+    /// goes wrong. AGAIN, and other errors, when none was sent.
+    pub(crate) fn send_file(
+        &self,
+        file: BorrowedFd<'_>,
+        begin: u64,
+        count: usize,
+    ) -> Result<usize, Errno> {
+        let raw = match self.route() {
+            Route::Engine(raw) if !raw.is_listening() => raw,
+            Route::Engine(_) => return Err(broken_pipe()),
+            _ if self.is_proxied() => return Err(ELSEWHERE),
+            _ => return Err(nowhere()),
+        };
+        let (deadline, now) = (Deadline::of(self, true), self.is_nonblocking());
+        let mut sent = 0;
+        while sent < count {
+            let one = || raw.send_file(file, begin + sent as u64, count - sent, 0);
+            match wait(&raw, &deadline, now, one) {
+                Ok(0) => break,
+                Ok(n) => sent += n,
+                // What went counts; the error is told next time.
+                Err(error) if sent > 0 => {
+                    raw.tell_again(&error);
+                    break;
+                }
+                Err(error) => {
+                    return Err(match errno(&error) {
+                        Errno::PIPE => broken_pipe(),
+                        error => error,
+                    });
+                }
+            }
+        }
+        Ok(sent)
     }
 
     /// Sends what is left through the descriptor, after a part went the fast way; how much.
@@ -311,7 +373,7 @@ impl Socket {
         asked: &Asked,
     ) -> Result<(), Errno> {
         self.check_source(asked, to)?;
-        let (now, deadline) = (at_once(self, flags), self.deadline(true));
+        let (now, deadline) = (at_once(self, flags), Deadline::of(self, true));
         let to = to.map(canonical);
         let changes = [
             (Opt::HopLimit, asked.hops),
@@ -324,7 +386,7 @@ impl Socket {
             before.push((option, self.option_as_set(option)));
             raw.set_option(option, value.into());
         }
-        let sent = wait(raw, deadline, now, || raw.send_to(bytes, to));
+        let sent = wait(raw, &deadline, now, || raw.send_to(bytes, to));
         for (option, value) in before {
             raw.set_option(option, value);
         }
@@ -358,6 +420,12 @@ impl Socket {
             false => Err(Errno::INVAL),
         }
     }
+}
+
+/// Nobody reads any more: the thread is told by a signal, too.
+fn broken_pipe() -> Errno {
+    sys::raise_sigpipe();
+    Errno::PIPE
 }
 
 /// A socket that was inherited over a fork and cannot be used here, or was never connected.
@@ -468,7 +536,10 @@ fn full_peek(raw: &RawSocket, buffers: &mut [IoSliceMut<'_>], room: usize) -> io
 }
 
 /// The pieces after the first `done` bytes.
-fn rest_of<'a>(data: &'a [IoSlice<'a>], mut done: usize) -> Vec<IoSlice<'a>> {
+fn rest_of<'a>(data: &'a [IoSlice<'a>], mut done: usize) -> Cow<'a, [IoSlice<'a>]> {
+    if done == 0 {
+        return Cow::Borrowed(data);
+    }
     let mut rest = Vec::with_capacity(data.len());
     for piece in data {
         let n = done.min(piece.len());
@@ -477,7 +548,7 @@ fn rest_of<'a>(data: &'a [IoSlice<'a>], mut done: usize) -> Vec<IoSlice<'a>> {
             rest.push(IoSlice::new(&piece[n..]));
         }
     }
-    rest
+    Cow::Owned(rest)
 }
 
 /// The same to be filled.

@@ -386,6 +386,12 @@ impl<'a> MemMut<'a> {
         true
     }
 
+    /// Fills it from a file, from byte `place` of that on: how many bytes there were, 0 at its end. Blocks as the file does.
+    pub fn read_file(&self, file: impl AsFd, place: u64) -> io::Result<usize> {
+        // SAFETY: the memory is valid for writing so many bytes while `self` lives; nothing in Rust takes it for its own.
+        unsafe { sidecore_sys::file::read_at(file, place, self.ptr, self.len) }
+    }
+
     /// Copies private bytes to `offset`; false, and nothing written, when they do not fit.
     #[inline]
     pub fn write_bytes(&self, offset: usize, src: &[u8]) -> bool {

@@ -5,6 +5,7 @@
 //! - [`memfd`], [`mmap`]: memory that two processes share, and whether it is sealed as it must be.
 //! - [`sigbus`]: what happens when such memory vanishes under a reader.
 //! - [`signals`]: threads that take none.
+//! - [`file`](mod@file): files into shared memory.
 //! - [`futex`], [`wake`]: how one process wakes another without ever waiting for it.
 //! - [`unix`]: sockets that carry descriptors; [`descriptors`]: which numbers they get.
 //! - [`affinity`], [`clock`], [`counters`]: cores, cycles, CPU time.
@@ -17,6 +18,7 @@ pub mod affinity;
 pub mod clock;
 pub mod counters;
 pub mod descriptors;
+pub mod file;
 pub mod futex;
 pub mod interface;
 pub mod interruptible;

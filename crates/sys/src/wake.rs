@@ -104,6 +104,17 @@ impl Sleeper {
         true
     }
 
+    /// Takes one datagram, if there is one, without blocking: enough where each sleep is ended by one. Says whether there was.
+    pub fn take(&self) -> bool {
+        let mut byte = [0u8; 1];
+        loop {
+            match rustix::net::recv(&self.0, &mut byte, RecvFlags::DONTWAIT) {
+                Err(Errno::INTR) => {}
+                took => return took.is_ok(),
+            }
+        }
+    }
+
     /// Blocks until a byte is there, or the other end is closed (true), or time is up (false). The byte stays.
     pub fn wait(&self, timeout: Option<Duration>) -> io::Result<bool> {
         let timeout = timeout.map(|t| rustix::time::Timespec {

@@ -14,6 +14,7 @@
 pub(crate) mod beside;
 pub(crate) mod config;
 pub(crate) mod datagram;
+mod file;
 pub(crate) mod group;
 pub(crate) mod held;
 pub(crate) mod membership;

@@ -347,7 +347,6 @@ impl RawSocket {
                 state.wants_room = true;
                 return Err(io::ErrorKind::WouldBlock.into());
             };
-            let room = socket.room_waker();
             let (written, stop) = {
                 let mut lane = lock(&group.lane);
                 let sends = &mut state.sends;
@@ -358,7 +357,7 @@ impl RawSocket {
                     data,
                     window,
                     how,
-                    &room,
+                    || socket.room_waker(),
                 );
                 lane.flush();
                 done

@@ -5,6 +5,7 @@
 
 use std::collections::VecDeque;
 use std::io::{self, IoSlice};
+use std::os::fd::BorrowedFd;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::Waker;
 
@@ -60,8 +61,8 @@ impl SendPool {
         })
     }
 
-    /// A block; when there is none, `waker` is woken as soon as one is given back.
-    fn take(&self, waker: &Waker) -> Option<u32> {
+    /// A block; when there is none, who waits is woken as soon as one is given back.
+    fn take(&self, waker: impl FnOnce() -> Waker) -> Option<u32> {
         let mut blocks = self.blocks.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(block) = blocks.free.pop() {
             return Some(block);
@@ -70,7 +71,7 @@ impl SendPool {
             blocks.fresh += 1;
             return Some(blocks.fresh - 1);
         }
-        blocks.waiting.add(waker);
+        blocks.waiting.add(&waker());
         None
     }
 
@@ -82,7 +83,7 @@ impl SendPool {
 
     /// A block for an answer of the engine.
     pub(crate) fn take_for_answer(&self, waker: &Waker) -> Option<(u32, Extent)> {
-        let block = self.take(waker)?;
+        let block = self.take(|| waker.clone())?;
         let place = u64::from(block) * u64::from(BLOCK);
         match self.region.extent(place, BLOCK) {
             Ok(extent) => Some((block, extent)),
@@ -101,6 +102,17 @@ impl SendPool {
         let mut wake = Vec::new();
         self.give(block, &mut wake);
         super::wakers::wake_all(&mut wake);
+    }
+
+    /// Fills what was reserved from a file, from its byte `at` on: how many bytes.
+    pub(super) fn read_file(
+        &self,
+        (reserved, most): (&Reserved, u32),
+        file: BorrowedFd<'_>,
+        at: u64,
+    ) -> io::Result<usize> {
+        let len = most.min(reserved.room());
+        self.region.read_file((reserved.place(), len), file, at)
     }
 
     /// Blocks that are in use.
@@ -141,6 +153,26 @@ pub(crate) struct SendQueue {
     receipts: VecDeque<(u64, Arc<Receipt>)>,
 }
 
+/// A part of a block that is being filled.
+#[derive(Debug)]
+pub(super) struct Reserved {
+    block: u32,
+    used: u32,
+    /// Number of the last send from the block.
+    last: u64,
+}
+
+impl Reserved {
+    /// Bytes that may be filled.
+    pub(super) fn room(&self) -> u32 {
+        BLOCK - self.used
+    }
+
+    fn place(&self) -> u64 {
+        u64::from(self.block) * u64::from(BLOCK) + u64::from(self.used)
+    }
+}
+
 /// Copies bytes out of a list of slices, one after the other.
 struct Slices<'a, 'b> {
     slices: &'a [IoSlice<'b>],
@@ -168,6 +200,14 @@ impl Slices<'_, '_> {
 }
 
 impl SendQueue {
+    /// Bytes that may be sent now, where `window` may be in flight.
+    pub(super) fn may_send(&self, window: usize) -> usize {
+        match self.flight.len() >= SENDS {
+            true => 0,
+            false => window.saturating_sub(self.bytes),
+        }
+    }
+
     /// Whether as many sends are in flight as may be, or nearly.
     pub(crate) fn is_crowded(&self) -> bool {
         self.flight.len() > SENDS / 4 * 3
@@ -189,7 +229,7 @@ impl SendQueue {
         data: &[IoSlice<'_>],
         window: usize,
         how: u8,
-        waker: &Waker,
+        waker: impl Fn() -> Waker,
     ) -> (usize, Stop) {
         let total: usize = data.iter().map(|slice| slice.len()).sum();
         let mut slices = Slices {
@@ -216,7 +256,7 @@ impl SendQueue {
                 written += room;
                 continue;
             }
-            let Some((block, used)) = self.block(pool, 1, waker) else {
+            let Some((block, used)) = self.block(pool, 1, &waker) else {
                 return (written, Stop::Memory);
             };
             let len = (BLOCK - used).min(room as u32);
@@ -271,7 +311,7 @@ impl SendQueue {
             return Stop::Lane;
         }
         let len = data.len() as u32;
-        let Some((block, used)) = self.block(pool, len, waker) else {
+        let Some((block, used)) = self.block(pool, len, || waker.clone()) else {
             return Stop::Memory;
         };
         let start = u64::from(block) * u64::from(BLOCK) + u64::from(used);
@@ -354,6 +394,54 @@ impl SendQueue {
         }
     }
 
+    /// Takes memory to be filled outside of the lock, to the end of a block; it must come back, by [`Self::fill`] or [`Self::put_back`].
+    pub(super) fn reserve(
+        &mut self,
+        pool: &SendPool,
+        most: usize,
+        waker: impl FnOnce() -> Waker,
+    ) -> Option<Reserved> {
+        // Not the last few bytes of a block.
+        let least = most.min(BLOCK as usize / 4) as u32;
+        let (block, used) = self.block(pool, least, waker)?;
+        let (_, _, last) = self.filling.take()?;
+        Some(Reserved { block, used, last })
+    }
+
+    /// Posts the first `len` bytes of what was reserved, which were filled. False, and nothing done, when the lane is full.
+    pub(super) fn fill(
+        &mut self,
+        pool: &SendPool,
+        lane: &mut Lane,
+        dti: Dti,
+        (reserved, len): (&Reserved, u32),
+        how: u8,
+    ) -> bool {
+        if !lane.has_room(1) {
+            return false;
+        }
+        let Reserved { block, used, .. } = *reserved;
+        // Another thread may have begun a block meanwhile: that one is set aside, to be freed with this send.
+        if let Some((other, _, _)) = self.filling.replace((block, used, self.next)) {
+            self.full.push_back((self.next, other));
+        }
+        let command = Command::new(Operation::Send, dti.handle(), self.next).with_flags(how);
+        self.post_block(pool, lane, command, reserved.place(), len);
+        true
+    }
+
+    /// What was reserved is not used after all.
+    pub(super) fn put_back(&mut self, pool: &SendPool, reserved: &Reserved, wake: &mut Vec<Waker>) {
+        let first = self.flight.front().map_or(self.next, |(number, _)| *number);
+        match self.filling {
+            // All that was sent from it is acknowledged, or nothing was.
+            _ if reserved.used == 0 || reserved.last < first => pool.give(reserved.block, wake),
+            None => self.filling = Some((reserved.block, reserved.used, reserved.last)),
+            // Freed with the newest send that there is: this one's own last is no newer.
+            Some(_) => self.full.push_back((self.next - 1, reserved.block)),
+        }
+    }
+
     fn sent(&mut self, len: u32) {
         self.flight.push_back((self.next, len));
         self.bytes += len as usize;
@@ -361,7 +449,12 @@ impl SendQueue {
     }
 
     /// A block with at least `room` bytes, and how many are used.
-    fn block(&mut self, pool: &SendPool, room: u32, waker: &Waker) -> Option<(u32, u32)> {
+    fn block(
+        &mut self,
+        pool: &SendPool,
+        room: u32,
+        waker: impl FnOnce() -> Waker,
+    ) -> Option<(u32, u32)> {
         if let Some((block, used, last)) = self.filling {
             if BLOCK - used >= room {
                 return Some((block, used));

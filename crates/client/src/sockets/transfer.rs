@@ -226,10 +226,11 @@ impl Socket {
         let (written, stop) = {
             let mut lane = lock(&group.lane);
             let memory = &group.memory;
-            let done =
-                state
-                    .sends
-                    .write(memory, &mut lane, self.dti, data, window, how, cx.waker());
+            let done = state
+                .sends
+                .write(memory, &mut lane, self.dti, data, window, how, || {
+                    cx.waker().clone()
+                });
             lane.flush();
             done
         };

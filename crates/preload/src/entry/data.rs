@@ -1,13 +1,14 @@
 //! Reading and writing.
 
 use std::borrow::Cow;
-use std::io::{IoSlice, IoSliceMut};
+use std::io::IoSlice;
 use std::net::SocketAddr;
+use std::sync::Arc;
 
 use libc::{c_int, c_void, iovec, off_t, size_t, sockaddr, socklen_t, ssize_t};
 use rustix::io::Errno;
 
-use super::{call, socket_of};
+use super::call;
 use crate::control::Asked;
 use crate::guard::answer;
 use crate::memory::may_be;
@@ -29,13 +30,12 @@ pub(super) fn length(outcome: &Outcome) -> Option<i64> {
 /// # Safety
 ///
 /// `list` points to `count` buffers of the program's.
-pub(super) unsafe fn receive(
-    fd: c_int,
+unsafe fn receive(
+    (socket, fd): (&Socket, c_int),
     list: *const iovec,
     count: usize,
     flags: c_int,
 ) -> Option<i64> {
-    let socket = socket_of(fd)?;
     let mut passed = false;
     let done = answer(|| {
         // SAFETY: the caller's promise.
@@ -64,16 +64,15 @@ pub(super) unsafe fn receive(
 /// # Safety
 ///
 /// `list` points to `count` buffers of the program's.
-pub(super) unsafe fn transmit(
-    fd: c_int,
+unsafe fn transmit(
+    socket: &Socket,
     list: *const iovec,
     count: usize,
     flags: c_int,
     to: Option<SocketAddr>,
 ) -> Option<i64> {
-    let socket = socket_of(fd)?;
     // SAFETY: the caller's promise.
-    send_pieces(&socket, flags, to, &Asked::default(), || unsafe {
+    send_pieces(socket, flags, to, &Asked::default(), || unsafe {
         pieces(list, count)
     })
 }
@@ -150,7 +149,7 @@ unsafe fn checked<'a>(list: *const iovec, count: usize) -> Result<&'a [iovec], E
 pub(super) unsafe fn buffers<'a>(
     list: *const iovec,
     count: usize,
-) -> Result<Vec<IoSliceMut<'a>>, Errno> {
+) -> Result<sys::Buffers<'a>, Errno> {
     // SAFETY: the caller's promise.
     unsafe { checked(list, count).map(|list| sys::slices_mut(list)) }
 }
@@ -176,7 +175,8 @@ pub(super) fn count_of(count: c_int) -> usize {
 pub unsafe extern "C-unwind" fn read(fd: c_int, buffer: *mut c_void, len: size_t) -> ssize_t {
     let list = one(buffer, len);
     // SAFETY: the program's promise.
-    let ours = || unsafe { receive(fd, &list, 1, 0).map(|n| n as ssize_t) };
+    let ours =
+        |socket: &Arc<Socket>| unsafe { receive((socket, fd), &list, 1, 0).map(|n| n as ssize_t) };
     // SAFETY: as libc's.
     call(fd, ours, || unsafe { real::read(fd, buffer, len) })
 }
@@ -214,7 +214,9 @@ fn check(len: size_t, room: size_t) {
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn readv(fd: c_int, list: *const iovec, count: c_int) -> ssize_t {
     // SAFETY: the program's promise.
-    let ours = || unsafe { receive(fd, list, count_of(count), 0).map(|n| n as ssize_t) };
+    let ours = |socket: &Arc<Socket>| unsafe {
+        receive((socket, fd), list, count_of(count), 0).map(|n| n as ssize_t)
+    };
     // SAFETY: as libc's.
     call(fd, ours, || unsafe { real::readv(fd, list, count) })
 }
@@ -237,9 +239,9 @@ pub unsafe extern "C-unwind" fn preadv2(
     } else {
         0
     };
-    let ours = || match offset {
+    let ours = |socket: &Arc<Socket>| match offset {
         // SAFETY: the program's promise.
-        -1 => unsafe { receive(fd, list, count_of(count), now).map(|n| n as ssize_t) },
+        -1 => unsafe { receive((socket, fd), list, count_of(count), now).map(|n| n as ssize_t) },
         _ => None,
     };
     // SAFETY: as libc's.
@@ -262,7 +264,9 @@ pub unsafe extern "C-unwind" fn recv(
 ) -> ssize_t {
     let list = one(buffer, len);
     // SAFETY: the program's promise.
-    let ours = || unsafe { receive(fd, &list, 1, flags).map(|n| n as ssize_t) };
+    let ours = |socket: &Arc<Socket>| unsafe {
+        receive((socket, fd), &list, 1, flags).map(|n| n as ssize_t)
+    };
     // SAFETY: as libc's.
     call(fd, ours, || unsafe { real::recv(fd, buffer, len, flags) })
 }
@@ -300,7 +304,9 @@ pub unsafe extern "C-unwind" fn recvfrom(
     size: *mut socklen_t,
 ) -> ssize_t {
     // SAFETY: the program's promise.
-    let ours = || unsafe { receive_from(fd, one(buffer, len), flags, address, size) };
+    let ours = |socket: &Arc<Socket>| unsafe {
+        receive_from((socket, fd), one(buffer, len), flags, address, size)
+    };
     // SAFETY: as libc's.
     call(fd, ours, || unsafe {
         real::recvfrom(fd, buffer, len, flags, address, size)
@@ -311,13 +317,12 @@ pub unsafe extern "C-unwind" fn recvfrom(
 ///
 /// As recvfrom's.
 unsafe fn receive_from(
-    fd: c_int,
+    (socket, fd): (&Socket, c_int),
     list: iovec,
     flags: c_int,
     address: *mut sockaddr,
     size: *mut socklen_t,
 ) -> Option<ssize_t> {
-    let socket = socket_of(fd)?;
     let mut passed = false;
     let done = answer(|| {
         // SAFETY: the program's promise.
@@ -380,7 +385,8 @@ pub unsafe extern "C-unwind" fn __recvfrom_chk(
 pub unsafe extern "C-unwind" fn write(fd: c_int, buffer: *const c_void, len: size_t) -> ssize_t {
     let list = one(buffer, len);
     // SAFETY: the program's promise.
-    let ours = || unsafe { transmit(fd, &list, 1, 0, None).map(|n| n as ssize_t) };
+    let ours =
+        |socket: &Arc<Socket>| unsafe { transmit(socket, &list, 1, 0, None).map(|n| n as ssize_t) };
     // SAFETY: as libc's.
     call(fd, ours, || unsafe { real::write(fd, buffer, len) })
 }
@@ -393,7 +399,9 @@ pub unsafe extern "C-unwind" fn write(fd: c_int, buffer: *const c_void, len: siz
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn writev(fd: c_int, list: *const iovec, count: c_int) -> ssize_t {
     // SAFETY: the program's promise.
-    let ours = || unsafe { transmit(fd, list, count_of(count), 0, None).map(|n| n as ssize_t) };
+    let ours = |socket: &Arc<Socket>| unsafe {
+        transmit(socket, list, count_of(count), 0, None).map(|n| n as ssize_t)
+    };
     // SAFETY: as libc's.
     call(fd, ours, || unsafe { real::writev(fd, list, count) })
 }
@@ -411,9 +419,9 @@ pub unsafe extern "C-unwind" fn pwritev2(
     offset: off_t,
     flags: c_int,
 ) -> ssize_t {
-    let ours = || match offset {
+    let ours = |socket: &Arc<Socket>| match offset {
         // SAFETY: the program's promise.
-        -1 => unsafe { transmit(fd, list, count_of(count), 0, None).map(|n| n as ssize_t) },
+        -1 => unsafe { transmit(socket, list, count_of(count), 0, None).map(|n| n as ssize_t) },
         _ => None,
     };
     // SAFETY: as libc's.
@@ -436,7 +444,9 @@ pub unsafe extern "C-unwind" fn send(
 ) -> ssize_t {
     let list = one(buffer, len);
     // SAFETY: the program's promise.
-    let ours = || unsafe { transmit(fd, &list, 1, flags, None).map(|n| n as ssize_t) };
+    let ours = |socket: &Arc<Socket>| unsafe {
+        transmit(socket, &list, 1, flags, None).map(|n| n as ssize_t)
+    };
     // SAFETY: as libc's.
     call(fd, ours, || unsafe { real::send(fd, buffer, len, flags) })
 }
@@ -457,9 +467,9 @@ pub unsafe extern "C-unwind" fn sendto(
 ) -> ssize_t {
     let list = one(buffer, len);
     // SAFETY: the program's promise.
-    let ours = || unsafe {
+    let ours = |socket: &Arc<Socket>| unsafe {
         let to = sys::read_address(address, size);
-        transmit(fd, &list, 1, flags, to).map(|n| n as ssize_t)
+        transmit(socket, &list, 1, flags, to).map(|n| n as ssize_t)
     };
     // SAFETY: as libc's.
     call(fd, ours, || unsafe {

@@ -1,6 +1,7 @@
 //! Between sockets and files or pipes: sendfile and splice. The bytes go through a buffer here: the engine's are not the system's pages.
 
 use std::io::{IoSlice, IoSliceMut};
+use std::sync::Arc;
 
 use libc::{c_int, c_uint, off_t, size_t, ssize_t};
 use rustix::io::Errno;
@@ -30,7 +31,7 @@ pub unsafe extern "C-unwind" fn sendfile(
     count: size_t,
 ) -> ssize_t {
     // SAFETY: the program's promise.
-    let ours = || unsafe { send_from(to, from, offset, count) };
+    let ours = |socket: &Arc<Socket>| unsafe { send_from(socket, from, offset, count) };
     // SAFETY: as libc's.
     call(to, ours, || unsafe {
         real::sendfile(to, from, offset, count)
@@ -56,63 +57,45 @@ pub unsafe extern "C-unwind" fn sendfile64(
 /// # Safety
 ///
 /// As sendfile's.
-unsafe fn send_from(to: c_int, from: c_int, offset: *mut off_t, count: usize) -> Option<ssize_t> {
+unsafe fn send_from(
+    socket: &Socket,
+    from: c_int,
+    offset: *mut off_t,
+    count: usize,
+) -> Option<ssize_t> {
     if let Some(source) = socket_of(from).filter(|source| source.is_engines()) {
         drop(source);
         // As from every socket: it cannot be mapped.
         sys::set_errno(libc::EINVAL);
         return Some(-1);
     }
-    let socket = socket_of(to).filter(|socket| socket.is_engines())?;
+    if !socket.is_engines() {
+        return None;
+    }
     let done = answer(|| {
         let file = sys::borrow(from.max(0));
         let begin = match offset.is_null() {
-            // SAFETY: the program's promise.
-            false => unsafe { memory::value(offset)? },
+            false => {
+                // It is the program's own as the buffers of a write are, and is used like these: a copy by the system would cost as much as the file.
+                memory::may_be(offset.cast_const().cast(), size_of::<off_t>())?;
+                // SAFETY: the program's promise.
+                unsafe { offset.read_unaligned() }
+            }
             true => rustix::fs::tell(file)? as off_t,
         };
         let begin = u64::try_from(begin).map_err(|_| Errno::INVAL)?;
-        let (sent, error) = send_file(&socket, from, begin, count);
+        let sent = socket.send_file(file, begin, count)?;
         let end = begin + sent as u64;
         match offset.is_null() {
             // SAFETY: the program's promise.
-            false => unsafe { memory::write(offset.cast(), &end.to_ne_bytes())? },
+            false => unsafe { offset.write_unaligned(end as off_t) },
             true => {
                 rustix::fs::seek(file, rustix::fs::SeekFrom::Start(end))?;
             }
         }
-        match error {
-            Some(error) if sent == 0 => Err(error),
-            _ => Ok(sent as i64),
-        }
+        Ok(sent as i64)
     });
     Some(done as ssize_t)
-}
-
-/// Sends from a file; how much, and what ended it before `count` bytes were sent.
-fn send_file(socket: &Socket, from: c_int, begin: u64, count: usize) -> (usize, Option<Errno>) {
-    let mut piece = vec![0; count.min(PIECE)];
-    let mut sent = 0;
-    while sent < count {
-        let room = (count - sent).min(piece.len());
-        let at = begin + sent as u64;
-        let n = match rustix::io::pread(sys::borrow(from.max(0)), &mut piece[..room], at) {
-            Ok(0) => break,
-            Ok(n) => n,
-            Err(error) => return (sent, Some(error)),
-        };
-        match socket.send(&[IoSlice::new(&piece[..n])], 0, None, &Asked::default()) {
-            Ok(outcome) => {
-                let done = length(&outcome).unwrap_or(0) as usize;
-                sent += done;
-                if done < n {
-                    break;
-                }
-            }
-            Err(error) => return (sent, Some(error)),
-        }
-    }
-    (sent, None)
 }
 
 /// splice(2). One side must be a pipe; if the other is a socket of the engine, the bytes are copied.
@@ -134,9 +117,11 @@ pub unsafe extern "C-unwind" fn splice(
     if let Some(done) = elsewhere(from, system) {
         return done;
     }
-    let ours = || splice_here(from, !from_at.is_null(), to, !to_at.is_null(), len, flags);
+    let socket = if socket_of(to).is_some() { to } else { from };
+    let ours =
+        |_: &Arc<Socket>| splice_here(from, !from_at.is_null(), to, !to_at.is_null(), len, flags);
     // SAFETY: as libc's.
-    call(to, ours, || unsafe {
+    call(socket, ours, || unsafe {
         real::splice(from, from_at, to, to_at, len, flags)
     })
 }

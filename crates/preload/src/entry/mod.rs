@@ -14,7 +14,7 @@ mod names;
 mod numbers;
 mod waits;
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::sync::Arc;
 
 use libc::{c_int, ssize_t};
@@ -94,17 +94,41 @@ fn is_socket(fd: c_int) -> bool {
     socket_of(fd).is_some()
 }
 
-/// A cancellation point that moves bytes: at the system, on the descriptor, or by `ours`; and again when the socket was handed over while the
-/// call was within.
-fn call(fd: c_int, ours: impl Fn() -> Option<ssize_t>, system: impl Fn() -> ssize_t) -> ssize_t {
+/// A cancellation point that moves bytes: by `ours`, if the descriptor is a socket of ours and it does not decline; at the system else; on the
+/// descriptor, if the socket's bytes go through that; and again when the socket was handed over while the call was within.
+fn call(
+    fd: c_int,
+    ours: impl Fn(&Arc<Socket>) -> Option<ssize_t>,
+    system: impl Fn() -> ssize_t,
+) -> ssize_t {
+    let perhaps = Cell::new(false);
+    let here = || {
+        let socket = socket_of(fd)?;
+        perhaps.set(socket.may_be_elsewhere());
+        if perhaps.get() { None } else { ours(&socket) }
+    };
     loop {
-        if let Some(done) = elsewhere(fd, &system) {
-            return done;
-        }
-        let done = point(&ours, &system);
+        // What may have gone elsewhere is rare, and is looked at with care.
+        let done = point(here, || match perhaps.get() {
+            true => call_with_care(fd, &ours, &system),
+            false => system(),
+        });
         if !is_to_repeat(done as i64) {
             return done;
         }
+    }
+}
+
+/// One attempt of [`call`], where the connection may be elsewhere.
+#[cold]
+fn call_with_care(
+    fd: c_int,
+    ours: impl Fn(&Arc<Socket>) -> Option<ssize_t>,
+    system: impl Fn() -> ssize_t,
+) -> ssize_t {
+    match elsewhere(fd, &system) {
+        Some(done) => done,
+        None => point(|| ours(&socket_of(fd)?), system),
     }
 }
 
