@@ -17,7 +17,7 @@ use std::task::{Wake, Waker};
 use common::{End, counted};
 use gungraun::{library_benchmark, library_benchmark_group, main};
 use sidecore_abi::EventKind as Kind;
-use sidecore_client::{Dti, Opt, RawSocket, Sockets, SocketsConfig};
+use sidecore_client::{Dti, Opt, RawSocket, Share, Sockets, SocketsConfig};
 use sidecore_engine::Engine;
 use sidecore_nic::{WireConfig, wire};
 
@@ -133,7 +133,7 @@ fn group(at_a_time: usize) -> World {
                 engine.turn();
             }
         });
-        let listener = RawSocket::listen(&sockets, address(), &[], 1024, 0).unwrap();
+        let listener = RawSocket::listen(&sockets, address(), &[], 1024, Share::default()).unwrap();
         listens.store(true, Ordering::Release);
         listener
     });
