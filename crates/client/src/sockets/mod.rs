@@ -13,6 +13,7 @@
 
 mod arrivals;
 pub(crate) mod beside;
+mod closing;
 pub(crate) mod config;
 pub(crate) mod datagram;
 mod file;
