@@ -231,7 +231,7 @@ fn serve_natively(server: &mut End, listener: Dti, options: bool) -> usize {
                 }
                 post_accept(server, listener);
             }
-            Kind::Received if event.len() > 0 => {
+            Kind::Received if !event.is_empty() => {
                 server.ual.pool().read(&event, &mut buffer);
                 server.lane.return_chunk(&event);
                 let extent = server.region.extent(0, ANSWER).unwrap();
@@ -289,7 +289,7 @@ fn expect(w: &mut World, kind: Kind, len: u32, count: usize) {
                 assert_eq!((event.status as u16, event.len()), (0, len));
                 taken += 1;
             }
-            if event.kind == Kind::Received && event.len() > 0 {
+            if event.kind == Kind::Received && !event.is_empty() {
                 client.lane.return_chunk(&event);
             }
         }
