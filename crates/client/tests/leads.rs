@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use engine::{ADDRESS, group, group_with, start};
 use sidecore_client::blocking::TcpStream;
-use sidecore_client::{RawSocket, Sockets, SocketsConfig, Wakes};
+use sidecore_client::{RawSocket, Share, Sockets, SocketsConfig, Wakes};
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -188,7 +188,7 @@ fn threads_that_block_go_on_while_others_glance() {
     };
     let (ours, theirs) = (group_with(&engine, 1024, config), group(&engine));
     let any: SocketAddr = format!("{ADDRESS}:0").parse().unwrap();
-    let listener = RawSocket::listen(&ours, any, &[], 64, 0).unwrap();
+    let listener = RawSocket::listen(&ours, any, &[], 64, Share::default()).unwrap();
     let at = listener.local_address().unwrap();
     let over = Arc::new(AtomicBool::new(false));
     let glancers: Vec<_> = (0..2)

@@ -17,7 +17,7 @@ use std::task::{Wake, Waker};
 use common::{End, counted};
 use gungraun::{library_benchmark, library_benchmark_group, main};
 use sidecore_abi::EventKind as Kind;
-use sidecore_client::{Dti, Opt, RawSocket, Sockets, SocketsConfig};
+use sidecore_client::{Dti, Opt, RawSocket, Share, Sockets, SocketsConfig};
 use sidecore_engine::Engine;
 use sidecore_nic::{WireConfig, wire};
 
@@ -133,7 +133,7 @@ fn group(at_a_time: usize) -> World {
                 engine.turn();
             }
         });
-        let listener = RawSocket::listen(&sockets, address(), &[], 1024, 0).unwrap();
+        let listener = RawSocket::listen(&sockets, address(), &[], 1024, Share::default()).unwrap();
         listens.store(true, Ordering::Release);
         listener
     });
@@ -231,7 +231,7 @@ fn serve_natively(server: &mut End, listener: Dti, options: bool) -> usize {
                 }
                 post_accept(server, listener);
             }
-            Kind::Received if event.len() > 0 => {
+            Kind::Received if !event.is_empty() => {
                 server.ual.pool().read(&event, &mut buffer);
                 server.lane.return_chunk(&event);
                 let extent = server.region.extent(0, ANSWER).unwrap();
@@ -289,7 +289,7 @@ fn expect(w: &mut World, kind: Kind, len: u32, count: usize) {
                 assert_eq!((event.status as u16, event.len()), (0, len));
                 taken += 1;
             }
-            if event.kind == Kind::Received && event.len() > 0 {
+            if event.kind == Kind::Received && !event.is_empty() {
                 client.lane.return_chunk(&event);
             }
         }

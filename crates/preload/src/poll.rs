@@ -8,12 +8,14 @@ use std::time::{Duration, Instant};
 use libc::{c_short, pollfd};
 use rustix::io::Errno;
 use sidecore_client::{RawSocket, Ready};
+use sidecore_sys::interruptible::put_off;
 
 use crate::cancel::{self, Sleep};
 use crate::epoll::Epoll;
 use crate::interrupt::Watch;
 use crate::kick::Kick;
 use crate::process::{Process, process};
+use crate::signals;
 use crate::socket::{Route, Socket};
 use crate::sys::{self, Mask};
 use crate::table::Thing;
@@ -336,6 +338,11 @@ pub(crate) fn block<T>(
             let mut fds = [wanted(fd, events), wanted(readable, libc::POLLIN)];
             poll(&mut fds, None, None).map(|_| ())
         })?;
+        if put_off() != 0 {
+            // Their handlers run, and say whether the call goes on.
+            signals::may_restart(true);
+            return Err(Errno::INTR);
+        }
         if cancel::is_wished() {
             return Err(Errno::INTR);
         }

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use libc::{c_int, c_long, c_void, iovec, pollfd, sockaddr, socklen_t};
 use rustix::io::Errno;
+use sidecore_sys::interruptible;
 
 use crate::memory;
 
@@ -91,7 +92,7 @@ impl Mask {
 /// Bytes of the system's signal sets.
 const SIGSET_BYTES: usize = 8;
 
-/// `ppoll`; `None`: without end. How many are ready.
+/// `ppoll`; `None`: without end. How many are ready. `INTR` also for a signal that was put off.
 pub(crate) fn ppoll(
     fds: &mut [pollfd],
     timeout: Option<Duration>,
@@ -103,18 +104,17 @@ pub(crate) fn ppoll(
     });
     let time = time.as_mut().map_or(std::ptr::null_mut(), |t| t as *mut _);
     let mask = mask.map_or(std::ptr::null(), |mask| mask.0);
+    let arguments = [
+        fds.as_mut_ptr() as usize,
+        fds.len(),
+        time as usize,
+        mask as usize,
+        SIGSET_BYTES,
+        0,
+    ];
     // SAFETY: all pointers are null or live over the call; the mask is the caller's promise.
-    let result = unsafe {
-        libc::syscall(
-            libc::SYS_ppoll,
-            fds.as_mut_ptr(),
-            fds.len(),
-            time,
-            mask,
-            SIGSET_BYTES,
-        )
-    };
-    outcome(result).map(|n| n as usize)
+    let result = unsafe { interruptible::call(libc::SYS_ppoll, arguments) };
+    result.map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))
 }
 
 /// `epoll_wait` without waiting.

@@ -242,7 +242,7 @@ impl Group {
     fn post_now(&self, command: Command, leaves: Option<Dti>) -> bool {
         let mut lane = lock(&self.lane);
         let posted = match (command.operation, leaves) {
-            (Operation::Close, Some(dti)) => lane.close_read(dti, command.body[0], command.cookie),
+            (Operation::Close, Some(dti)) => lane.leave(command, dti),
             _ => lane.post(command),
         };
         lane.flush();

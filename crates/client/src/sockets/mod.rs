@@ -11,7 +11,9 @@
 //! Any number of threads may use the sockets of one group: whoever waits looks after the event queue for all. Threads that
 //! shall not meet at all get a group each.
 
+mod arrivals;
 pub(crate) mod beside;
+mod closing;
 pub(crate) mod config;
 pub(crate) mod datagram;
 mod file;

@@ -5,6 +5,7 @@ use std::os::fd::{IntoRawFd, RawFd};
 use std::time::Duration;
 
 use rustix::io::Errno;
+use sidecore_client::abi::command::REUSE_PORT_KEY;
 use sidecore_client::{Opt, RawSocket, Share};
 
 use super::{Kind, Listening, Role, Route, Socket, install, kernel_name};
@@ -16,9 +17,6 @@ use crate::{log, poll, sys};
 
 /// How long a listener's end is waited for. The engine answers in its next turn.
 const LAST_CONNECTIONS: Duration = Duration::from_millis(100);
-
-/// The key of listeners that share their port with whoever of the same user asks for it (SO_REUSEPORT).
-const REUSE_PORT: u64 = 1;
 
 impl Socket {
     /// In a child, a listener is opened once more when it is first used.
@@ -170,9 +168,9 @@ impl Socket {
     /// Options for a socket that begins there, and who may share a listener: all that share the port by SO_REUSEPORT, or only its copies.
     fn opening(&self, local: SocketAddr) -> (Vec<(Opt, u64)>, Share) {
         let state = lock(&self.state);
-        let copies = sys::random().max(REUSE_PORT + 1);
+        let copies = sys::random().max(REUSE_PORT_KEY + 1);
         let key = match state.settings.shares_port() {
-            true => REUSE_PORT,
+            true => REUSE_PORT_KEY,
             false => copies,
         };
         (
@@ -280,7 +278,7 @@ impl Socket {
             });
         }
         let mut last = None;
-        let sleep = Sleep::on_socket(&raw);
+        let sleep = Sleep::on_socket(&raw, deadline.is_some());
         let attempt = || match sleep.is_over() {
             true => Err(Errno::INTR),
             false => attempt(),
