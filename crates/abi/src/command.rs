@@ -25,6 +25,9 @@ pub const COPY_MAX: u32 = 256;
 /// Bytes sent and not acknowledged that a connection may have to be given away ([`Operation::Detach`]).
 pub const DETACH_MAX: u64 = 4 << 20;
 
+/// The key of listeners that share their port because they say so (SO_REUSEPORT): no secret, as every greater one is.
+pub const REUSE_PORT_KEY: u64 = 1;
+
 /// Chunk references in one [`Operation::ReturnChunks`].
 pub const RETURNS_MAX: usize = 9;
 
@@ -39,12 +42,13 @@ pub enum Operation {
     CreateStream = 1,
     /// Make a datagram DTI. Body as [`Operation::CreateStream`].
     CreateDatagram = 2,
-    /// Bind to an address. Body 0..3: [`Address`] (port 0: any free one). Completes with the address in body 0..3.
+    /// Bind to an address. Body 0..3: [`Address`] (port 0: any free one). Body 3: 0, or the key that [`Operation::Listen`] will have: who knows
+    /// the secret of a listener there may bind to a port that is otherwise not for its user. Completes with the address in body 0..3.
     Bind = 3,
-    /// Listen. Body 0: backlog (32 bits). Body 1: 0, or a key: listeners of the same user at the same address with the same key share its
-    /// connections. Body 2: 1: only have the port, which refuses connections, until Listen comes once more without this. Body 3: with a key,
-    /// the number that copies of one socket have in common (0: it has none): connections that wait at one are any copy's. Completes with
-    /// the local address.
+    /// Listen. Body 0: backlog (32 bits). Body 1: 0, or a key: listeners at the same address with the same key share its connections. With
+    /// [`REUSE_PORT_KEY`], which everybody knows, they must be of the same user; another key is a secret that its holder was told. Body 2: 1: only
+    /// have the port, which refuses connections, until Listen comes once more without this. Body 3: with a key, the number that copies of one
+    /// socket have in common (0: it has none): connections that wait at one are any copy's. Completes with the local address.
     Listen = 4,
     /// Accept one connection on the listener. Body 0: handle of the child, which must exist and be unconnected; receives may
     /// have been posted on it. Answers with [`crate::EventKind::Accepted`] when a connection is there.

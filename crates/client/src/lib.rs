@@ -74,5 +74,5 @@ pub use pool::{ReceivePool, ReceivedBytes};
 pub use region::Region;
 pub use sockets::moving::{HandedOver, is_elsewhere};
 pub use sockets::raw::{RawSocket, Ready, Share, Shut};
-pub use sockets::{Datagram, DatagramReport, Reactor, Sockets, SocketsConfig};
+pub use sockets::{Datagram, DatagramReport, Reactor, Sockets, SocketsConfig, Wakes};
 pub use ual::Ual;

@@ -127,7 +127,7 @@ fn statuses(engine: &mut Engine, giver: &mut Giver, kind: EventKind, count: usiz
 /// So many connections, each with as much in flight as it may have.
 fn giver(engine: &mut Engine, ual: Ual, port: u16, count: usize) -> Giver {
     let (lane, queue) = (ual.lane().unwrap(), ual.event_queue().unwrap());
-    let region = ual.allocate_region(FLIGHT as usize, false).unwrap();
+    let region = ual.allocate_region(FLIGHT.into(), false).unwrap();
     let mut giver = Giver {
         ual,
         lane,
@@ -136,13 +136,14 @@ fn giver(engine: &mut Engine, ual: Ual, port: u16, count: usize) -> Giver {
         streams: Vec::new(),
     };
     let at: SocketAddr = (Ipv4Addr::new(10, 9, 0, 1), port).into();
-    let Giver { lane, queue, .. } = &mut giver;
+    let queue = giver.queue.id();
+    let lane = &mut giver.lane;
     let listener = lane.create_stream(queue, queue).unwrap();
     lane.bind(listener, at, 0).unwrap();
     lane.listen(listener, 64, 0).unwrap();
     statuses(engine, &mut giver, EventKind::Completion, 2);
     for _ in 0..count {
-        let Giver { lane, queue, .. } = &mut giver;
+        let lane = &mut giver.lane;
         let stream = lane.create_stream(queue, queue).unwrap();
         lane.connect(stream, at, 0).unwrap();
         statuses(engine, &mut giver, EventKind::Connected, 1);

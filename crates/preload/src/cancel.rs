@@ -14,10 +14,12 @@ use std::sync::{Arc, Mutex};
 
 use libc::{c_int, pthread_t};
 use sidecore_client::RawSocket;
+use sidecore_sys::interruptible::put_off;
 
+use crate::guard::Edge;
 use crate::kick::Kick;
 use crate::table::lock;
-use crate::{guard, real};
+use crate::{guard, real, signals, sys};
 
 // SAFETY: libc's function, of this type; it may unwind its caller.
 unsafe extern "C-unwind" {
@@ -93,17 +95,19 @@ fn me() -> Option<Arc<Target>> {
     ME.try_with(|me| Arc::clone(&me.get_or_init(make).0)).ok()
 }
 
-/// A sleep that ends when its thread is cancelled.
+/// A sleep that ends when its thread is cancelled, or puts off a signal.
 pub(crate) struct Sleep(Option<Arc<Target>>);
 
 impl Sleep {
-    /// On a socket of the engine's.
-    pub(crate) fn on_socket(raw: &RawSocket) -> Self {
+    /// On a socket of the engine's. With a time limit every handler ends the call, as signal(7) has it.
+    pub(crate) fn on_socket(raw: &RawSocket, limited: bool) -> Self {
+        signals::may_restart(!limited);
         Self::at(Place::Socket(raw.clone()))
     }
 
-    /// By the thread's kick.
+    /// By the thread's kick: a poll, which every handler ends.
     pub(crate) fn on_kick(kick: &Arc<Kick>) -> Self {
+        signals::may_restart(false);
         Self::at(Place::Kick(Arc::clone(kick)))
     }
 
@@ -118,7 +122,7 @@ impl Sleep {
     /// Whether it is to end: to be asked after it was begun and whenever it was woken.
     pub(crate) fn is_over(&self) -> bool {
         let target = self.0.as_ref();
-        target.is_some_and(|target| target.wish.load(Ordering::SeqCst))
+        put_off() != 0 || target.is_some_and(|target| target.wish.load(Ordering::SeqCst))
     }
 }
 
@@ -147,9 +151,27 @@ fn take_wish() -> bool {
     taken.unwrap_or(false)
 }
 
+/// What a call gives.
+pub(crate) trait Told {
+    /// Whether it failed.
+    fn failed(&self) -> bool;
+}
+
+impl Told for c_int {
+    fn failed(&self) -> bool {
+        *self < 0
+    }
+}
+
+impl Told for isize {
+    fn failed(&self) -> bool {
+        *self < 0
+    }
+}
+
 /// Runs a call that POSIX makes a cancellation point: `ours`, which is never unwound, or `system`, which libc may unwind, if `ours` gives
-/// none. Neither holds anything that must be dropped.
-pub(crate) fn point<T>(ours: impl Fn() -> Option<T>, system: impl Fn() -> T) -> T {
+/// none. Neither holds anything that must be dropped. Signals that come within `ours` are handled when it is over.
+pub(crate) fn point<T: Told>(ours: impl Fn() -> Option<T>, system: impl Fn() -> T) -> T {
     if guard::is_inside() {
         return system();
     }
@@ -158,8 +180,14 @@ pub(crate) fn point<T>(ours: impl Fn() -> Option<T>, system: impl Fn() -> T) -> 
             // SAFETY: nothing of the library's is on the stack but this and its caller, which hold nothing.
             unsafe { pthread_testcancel() };
         }
-        match ours() {
+        let edge = Edge::begin();
+        let done = ours();
+        let restarts = edge.end();
+        match done {
             None => return system(),
+            // Ended for the handlers' sake, and they let it go on.
+            Some(done)
+                if restarts == Some(true) && done.failed() && sys::errno() == libc::EINTR => {}
             Some(done) if !USED.load(Ordering::Relaxed) || !take_wish() => return done,
             // Where the thread does not allow it now, the call goes on.
             Some(_) => {}

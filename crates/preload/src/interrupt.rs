@@ -16,7 +16,7 @@ type Set = u64;
 const SET_BYTES: usize = size_of::<Set>();
 
 /// Never held back: those that a fault of the thread's own raises, and the two that libc keeps for itself.
-const NEVER: [c_int; 9] = [
+pub(crate) const NEVER: [c_int; 9] = [
     libc::SIGSEGV,
     libc::SIGBUS,
     libc::SIGFPE,
@@ -42,7 +42,7 @@ fn bit(signal: c_int) -> Set {
     1 << (signal - 1)
 }
 
-fn change_mask(how: c_int, set: Set) -> Set {
+pub(crate) fn change_mask(how: c_int, set: Set) -> Set {
     let mut old: Set = 0;
     // SAFETY: both sets live over the call.
     unsafe {
@@ -65,7 +65,7 @@ fn pending() -> Set {
 }
 
 /// Whether a signal's handler ends a blocked call: there is one, and it was installed without SA_RESTART.
-fn ends_calls(signal: c_int) -> bool {
+pub(crate) fn ends_calls(signal: c_int) -> bool {
     let mut action = Action {
         handler: 0,
         flags: 0,

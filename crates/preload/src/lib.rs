@@ -8,6 +8,7 @@
 //!   lent        sends from memory that the engine reads itself
 //!   poll, epoll waiting for sockets of both kinds at once
 //!   process     what a process has: UAL, descriptors to hand out, configuration; made anew after a fork
+//!   signals     the program's signal handlers, which run when nothing of the library's is held
 //!   real, sys   libc's own functions, and the system's calls
 //! ```
 
@@ -29,6 +30,7 @@ mod options;
 mod poll;
 mod process;
 mod real;
+mod signals;
 mod socket;
 mod sys;
 mod table;

@@ -35,6 +35,10 @@ impl Failure for ssize_t {
     const FAILURE: Self = -1;
 }
 
+impl Failure for libc::sighandler_t {
+    const FAILURE: Self = libc::SIG_ERR;
+}
+
 impl Failure for *mut FILE {
     const FAILURE: Self = null_mut();
 }
@@ -122,4 +126,8 @@ real! {
     pthread_cancel(thread: pthread_t) -> c_int;
     chroot(path: *const c_char) -> c_int;
     prctl(option: c_int, second: c_ulong, third: c_ulong, fourth: c_ulong, fifth: c_ulong) -> c_int;
+    sigaction(signal: c_int, new: *const libc::sigaction, old: *mut libc::sigaction) -> c_int;
+    signal(signal: c_int, handler: libc::sighandler_t) -> libc::sighandler_t;
+    __sysv_signal(signal: c_int, handler: libc::sighandler_t) -> libc::sighandler_t;
+    sigset(signal: c_int, handler: libc::sighandler_t) -> libc::sighandler_t;
 }

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use libc::{c_int, c_long, c_void, iovec, pollfd, sockaddr, socklen_t};
 use rustix::io::Errno;
+use sidecore_sys::interruptible;
 
 use crate::memory;
 
@@ -91,7 +92,7 @@ impl Mask {
 /// Bytes of the system's signal sets.
 const SIGSET_BYTES: usize = 8;
 
-/// `ppoll`; `None`: without end. How many are ready.
+/// `ppoll`; `None`: without end. How many are ready. `INTR` also for a signal that was put off.
 pub(crate) fn ppoll(
     fds: &mut [pollfd],
     timeout: Option<Duration>,
@@ -103,18 +104,17 @@ pub(crate) fn ppoll(
     });
     let time = time.as_mut().map_or(std::ptr::null_mut(), |t| t as *mut _);
     let mask = mask.map_or(std::ptr::null(), |mask| mask.0);
+    let arguments = [
+        fds.as_mut_ptr() as usize,
+        fds.len(),
+        time as usize,
+        mask as usize,
+        SIGSET_BYTES,
+        0,
+    ];
     // SAFETY: all pointers are null or live over the call; the mask is the caller's promise.
-    let result = unsafe {
-        libc::syscall(
-            libc::SYS_ppoll,
-            fds.as_mut_ptr(),
-            fds.len(),
-            time,
-            mask,
-            SIGSET_BYTES,
-        )
-    };
-    outcome(result).map(|n| n as usize)
+    let result = unsafe { interruptible::call(libc::SYS_ppoll, arguments) };
+    result.map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))
 }
 
 /// `epoll_wait` without waiting.
@@ -195,6 +195,22 @@ pub(crate) fn raise_sigpipe() {
         );
         libc::syscall(libc::SYS_tgkill, pid, thread, libc::SIGPIPE);
     }
+}
+
+/// The calling thread's stack: its lowest address and its end. `None` if the system does not say.
+pub(crate) fn own_stack() -> Option<(usize, usize)> {
+    let mut attributes = std::mem::MaybeUninit::<libc::pthread_attr_t>::uninit();
+    let (mut lowest, mut size) = (std::ptr::null_mut::<c_void>(), 0);
+    // SAFETY: the attributes are written by the first call, and used and given back only if that did well; the places live over the calls.
+    let told = unsafe {
+        if libc::pthread_getattr_np(libc::pthread_self(), attributes.as_mut_ptr()) != 0 {
+            return None;
+        }
+        let told = libc::pthread_attr_getstack(attributes.as_ptr(), &raw mut lowest, &raw mut size);
+        libc::pthread_attr_destroy(attributes.as_mut_ptr());
+        told
+    };
+    (told == 0).then(|| (lowest.addr(), lowest.addr() + size))
 }
 
 /// A number that nobody guesses.

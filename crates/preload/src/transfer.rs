@@ -78,7 +78,7 @@ fn wait<T>(
     }
     if !at_once {
         let deadline = deadline.get();
-        let sleep = Sleep::on_socket(raw);
+        let sleep = Sleep::on_socket(raw, deadline.is_some());
         let attempt = || match sleep.is_over() {
             true => Err(ErrorKind::Interrupted.into()),
             false => attempt(),

@@ -21,6 +21,7 @@ pub mod descriptors;
 pub mod file;
 pub mod futex;
 pub mod interface;
+pub mod interruptible;
 pub mod mark;
 pub mod memfd;
 pub mod mmap;

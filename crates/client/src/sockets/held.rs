@@ -143,7 +143,7 @@ impl Held {
         for (option, value) in options {
             held.set_option(*option, *value).await?;
         }
-        held.bind(local).await?;
+        held.bind_with(local, share.key).await?;
         let config = &sockets.group.config;
         let handle = held.socket().dti.handle();
         let answer = held.ask(|cookie| {
@@ -176,9 +176,17 @@ impl Held {
     }
 
     pub(crate) async fn bind(&self, local: SocketAddr) -> io::Result<()> {
+        self.bind_with(local, 0).await
+    }
+
+    /// The same, where the key of a listener that is there already may give the right to.
+    async fn bind_with(&self, local: SocketAddr, key: u64) -> io::Result<()> {
         let handle = self.socket().dti.handle();
         let answer = self.ask(|cookie| {
-            Command::new(Operation::Bind, handle, cookie).with_address(0, Address::new(local))
+            let bind = Command::new(Operation::Bind, handle, cookie);
+            let mut command = bind.with_address(0, Address::new(local));
+            command.body[3] = key;
+            command
         });
         let bound = answer.await?.address(0).get();
         lock(&self.socket().state).local = bound;

@@ -55,7 +55,7 @@ pub enum Shut {
 /// Who may listen at the address of a listener, too.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Share {
-    /// 0: nobody; else whoever of the same user says the same.
+    /// 0: nobody; else who says the same: of the same user with `REUSE_PORT_KEY`, anybody with another, which is a secret.
     pub key: u64,
     /// With a key, what those say that are copies of one socket, in processes that inherited it; 0: it has none. Connections that no program
     /// took are any copy's: they go on when one is closed, or its process dies. Of those that only share the address (SO_REUSEPORT) each
@@ -92,7 +92,8 @@ impl RawSocket {
         })
     }
 
-    /// Listens, with room for `backlog` connections that wait for an accept. If others share the address connections go to those who show that they accept (by [`Self::accept`], [`Self::ready`] or [`Self::watch`]), in
+    /// Listens, with room for `backlog` connections that wait for an accept. If others share the address, as `share` says, connections go to those
+    /// who show that they accept (by [`Self::accept`], [`Self::ready`] or [`Self::watch`]), in
     /// turn. Blocks for the engine's answer.
     pub fn listen(
         sockets: &Sockets,
@@ -167,7 +168,6 @@ impl RawSocket {
         let mut wake = Vec::new();
         socket.wake_everybody(&mut wake);
         super::wakers::wake_all(&mut wake);
-        group.nudge();
         Ok(())
     }
 

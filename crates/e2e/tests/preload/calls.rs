@@ -81,6 +81,11 @@ fn threads_and_signals_end_calls_as_with_the_kernel() -> Result<()> {
     agree("threads")
 }
 
+#[test]
+fn handlers_use_sockets_and_leave_calls_as_with_the_kernel() -> Result<()> {
+    agree("signals")
+}
+
 /// A listener that is both the kernel's and the engine's: a handler with SA_RESTART does not end its accept, another does.
 const BOTH: &str = r#"
 import os, select, signal, socket, sys, threading, time

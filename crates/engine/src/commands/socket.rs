@@ -98,7 +98,7 @@ pub(super) fn bind(cx: &mut Context<'_>, command: &Command) -> Done {
         Ok(found) => found,
         Err(status) => return status.into(),
     };
-    if !may_bind(cx, local.port()) {
+    if !may_bind(cx, local.port()) && !cx.tables.is_secret_of_listener(local, command.body[3]) {
         return Status::NotPermitted.into();
     }
     let Some(dti) = cx.tables.dtis.get_mut(slot) else {

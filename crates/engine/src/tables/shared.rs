@@ -3,6 +3,7 @@
 
 use std::net::SocketAddr;
 
+use sidecore_abi::command::REUSE_PORT_KEY;
 use sidecore_stack::ListenerId;
 
 use super::Tables;
@@ -18,7 +19,7 @@ pub(crate) struct SharedListener {
     local: SocketAddr,
     /// Known to those who may join.
     key: u64,
-    /// User of the first; others must be of the same.
+    /// User of the first. Others must be of the same if the key is no secret.
     uid: u32,
     /// Their DTIs, and the number that copies of one socket have in common (0: it has no copies).
     members: Vec<(u32, u64)>,
@@ -65,10 +66,20 @@ impl Tables {
         let uid = self.uid_of(slot)?;
         let shared = self.shared_listeners.iter_mut().find(|shared| {
             let same = shared.asked == asked || shared.local == asked;
-            same && shared.key == key && shared.uid == uid
+            // A server that gave up its rights after it listened knows the key, as its parent does.
+            let may = key > REUSE_PORT_KEY || shared.uid == uid;
+            same && shared.key == key && may
         })?;
         shared.members.push((slot, copies));
         Some((shared.id, shared.local))
+    }
+
+    /// Whether this is the secret of a listener at this address.
+    pub(crate) fn is_secret_of_listener(&self, local: SocketAddr, key: u64) -> bool {
+        let mut shared = self.shared_listeners.iter();
+        key > REUSE_PORT_KEY
+            && shared
+                .any(|shared| shared.key == key && (shared.asked == local || shared.local == local))
     }
 
     /// A member goes. Who stands for all at the stack from now on; `None` when it was the last, or never shared.

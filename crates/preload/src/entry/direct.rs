@@ -4,7 +4,7 @@ use libc::c_int;
 use sidecore_client::abi::direct::{Done, Table, VERSION};
 
 use super::socket_of;
-use crate::guard::within;
+use crate::guard::{Edge, within};
 use crate::lent::{self, Sent};
 use crate::process::process;
 
@@ -45,6 +45,7 @@ extern "C" fn send(
     done: Done,
     context: usize,
 ) -> c_int {
+    let _edge = Edge::begin();
     let Some(socket) = socket_of(fd) else {
         return 1;
     };

@@ -9,7 +9,7 @@ use rustix::io::Errno;
 use super::waits::limit;
 use crate::cancel::point;
 use crate::epoll::Epoll;
-use crate::guard::{answer, is_inside, within};
+use crate::guard::{Edge, answer, is_inside, within};
 use crate::memory;
 use crate::process::{existing, process};
 use crate::sys::Mask;
@@ -75,6 +75,7 @@ pub unsafe extern "C-unwind" fn epoll_ctl(
     fd: c_int,
     event: *mut epoll_event,
 ) -> c_int {
+    let _edge = Edge::begin();
     let Some(of_ours) = set_of(set) else {
         // SAFETY: as libc's.
         return unsafe { real::epoll_ctl(set, operation, fd, event) };
@@ -163,7 +164,11 @@ unsafe fn wait(
     mask: *const sigset_t,
     system: impl Fn(*mut epoll_event) -> c_int,
 ) -> c_int {
-    if set_of(set).is_none() || max <= 0 || events.is_null() {
+    let is_set = || {
+        let _edge = Edge::begin();
+        set_of(set).is_some()
+    };
+    if !is_set() || max <= 0 || events.is_null() {
         return system(events);
     }
     // SAFETY: the program's promise: room for `max` events.

@@ -3,7 +3,7 @@
 use libc::{FILE, c_char, c_int};
 
 use super::socket_of;
-use crate::guard::{is_inside, within};
+use crate::guard::{Edge, is_inside, within};
 use crate::process::existing;
 use crate::real;
 use crate::socket::Socket;
@@ -91,6 +91,7 @@ pub unsafe extern "C" fn popen(command: *const c_char, mode: *const c_char) -> *
 /// As libc's.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fdopen(fd: c_int, mode: *const c_char) -> *mut FILE {
+    let _edge = Edge::begin();
     if let Some(socket) = socket_of(fd).filter(|socket| socket.is_engines()) {
         within((), || socket.stays());
     }

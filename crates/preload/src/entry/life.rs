@@ -7,7 +7,7 @@ use rustix::io::Errno;
 
 use super::socket_of;
 use crate::cancel::point;
-use crate::guard::{answer, is_inside, within};
+use crate::guard::{Edge, answer, is_inside, within};
 use crate::memory;
 use crate::process::{Process, existing, process};
 use crate::socket::{Kind, Socket, install};
@@ -54,6 +54,7 @@ fn forget(fd: c_int) {
 /// As libc's.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn bind(fd: c_int, address: *const sockaddr, len: socklen_t) -> c_int {
+    let _edge = Edge::begin();
     let Some(socket) = socket_of(fd) else {
         // SAFETY: as libc's.
         return unsafe { real::bind(fd, address, len) };
@@ -90,6 +91,7 @@ pub unsafe extern "C-unwind" fn bind(fd: c_int, address: *const sockaddr, len: s
 /// As libc's.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn listen(fd: c_int, backlog: c_int) -> c_int {
+    let _edge = Edge::begin();
     let Some(socket) = socket_of(fd) else {
         // SAFETY: as libc's.
         return unsafe { real::listen(fd, backlog) };
@@ -235,6 +237,7 @@ unsafe fn given(address: *const sockaddr, len: socklen_t) -> Result<Option<Socke
 /// As libc's.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn shutdown(fd: c_int, how: c_int) -> c_int {
+    let _edge = Edge::begin();
     let Some(socket) = socket_of(fd).filter(|socket| socket.is_engines()) else {
         // SAFETY: as libc's.
         return unsafe { real::shutdown(fd, how) };

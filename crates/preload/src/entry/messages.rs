@@ -5,10 +5,10 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use libc::{c_int, c_uint, mmsghdr, msghdr, socklen_t, ssize_t, timespec};
 use rustix::io::Errno;
 
-use super::{data, is_to_repeat, on_descriptor, socket_of};
+use super::{data, is_socket, is_to_repeat, on_descriptor, socket_of};
 use crate::cancel::point;
 use crate::control::{self, Asked, Writer};
-use crate::guard::{answer, is_inside, within};
+use crate::guard::{Edge, answer, is_inside, within};
 use crate::memory::may_be;
 use crate::process::existing;
 use crate::socket::{Kind, Socket};
@@ -27,7 +27,7 @@ pub unsafe extern "C-unwind" fn recvmsg(fd: c_int, message: *mut msghdr, flags: 
         if let Some(done) = unsafe { receive_on_descriptor(fd, message, flags) } {
             return done;
         }
-        let ours = socket_of(fd).is_some();
+        let ours = is_socket(fd);
         // SAFETY: the program's promise.
         let done = unsafe { receive_message(fd, message, flags) };
         if is_to_repeat(done as i64) {
@@ -45,8 +45,10 @@ pub unsafe extern "C-unwind" fn recvmsg(fd: c_int, message: *mut msghdr, flags: 
 ///
 /// As recvmsg's.
 unsafe fn receive_on_descriptor(fd: c_int, message: *mut msghdr, flags: c_int) -> Option<ssize_t> {
-    let socket = socket_of(fd).filter(|_| !message.is_null())?;
-    let _call = on_descriptor(&socket)?;
+    if message.is_null() {
+        return None;
+    }
+    let _call = on_descriptor(fd)?;
     // SAFETY: the program's promise.
     Some(unsafe { receive_nameless(fd, message, flags) })
 }
@@ -213,6 +215,7 @@ unsafe fn pass_descriptors(message: *const msghdr) {
     let Some(process) = existing() else { return };
     // SAFETY: the caller's promise.
     let passed = unsafe { descriptors(message) };
+    let _edge = Edge::begin();
     let sockets = passed.into_iter().filter_map(super::socket_of);
     let sockets: Vec<_> = sockets.filter(|socket| socket.is_engines()).collect();
     if !sockets.is_empty() {
@@ -234,7 +237,7 @@ pub unsafe extern "C-unwind" fn sendmsg(
     message: *const msghdr,
     flags: c_int,
 ) -> ssize_t {
-    if socket_of(fd).is_none() && !message.is_null() && !is_inside() {
+    if !is_socket(fd) && !message.is_null() && !is_inside() {
         // SAFETY: the program's promise.
         unsafe { pass_descriptors(message) };
     }
@@ -257,8 +260,10 @@ pub unsafe extern "C-unwind" fn sendmsg(
 ///
 /// As sendmsg's.
 unsafe fn send_on_descriptor(fd: c_int, message: *const msghdr, flags: c_int) -> Option<ssize_t> {
-    let socket = socket_of(fd).filter(|_| !message.is_null())?;
-    let _call = on_descriptor(&socket)?;
+    if message.is_null() {
+        return None;
+    }
+    let _call = on_descriptor(fd)?;
     // SAFETY: the program's promise.
     let mut nameless = unsafe { *message };
     (nameless.msg_name, nameless.msg_namelen) = (std::ptr::null_mut(), 0);
@@ -305,7 +310,7 @@ pub unsafe extern "C-unwind" fn sendmmsg(
     count: c_uint,
     flags: c_int,
 ) -> c_int {
-    if socket_of(fd).is_none() || list.is_null() {
+    if !is_socket(fd) || list.is_null() {
         // SAFETY: as libc's.
         return unsafe { real::sendmmsg(fd, list, count, flags) };
     }
@@ -337,7 +342,7 @@ pub unsafe extern "C-unwind" fn recvmmsg(
     flags: c_int,
     timeout: *mut timespec,
 ) -> c_int {
-    if socket_of(fd).is_none() || list.is_null() {
+    if !is_socket(fd) || list.is_null() {
         // SAFETY: as libc's.
         return unsafe { real::recvmmsg(fd, list, count, flags, timeout) };
     }

@@ -16,7 +16,7 @@ mod names;
 mod numbers;
 mod waits;
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -25,7 +25,7 @@ use rustix::io::Errno;
 
 use crate::cancel::point;
 use crate::errors::ELSEWHERE;
-use crate::guard;
+use crate::guard::{self, Edge};
 use crate::process;
 use crate::socket::Socket;
 use crate::socket::custody::DescriptorCall;
@@ -38,20 +38,64 @@ fn is_to_repeat(done: i64) -> bool {
     done == -1 && sys::errno() == ELSEWHERE.raw_os_error()
 }
 
+thread_local! {
+    /// Calls on descriptors in which this thread is, each with where on its stack; the innermost is last. A thread that leaves one by `longjmp`
+    /// takes it back with the next that it makes at the same depth, or from less deep.
+    static CALLS: RefCell<Vec<(usize, DescriptorCall)>> = const { RefCell::new(Vec::new()) };
+}
+
+/// While this lives its thread is in a call of the system's, on the descriptor as it is.
+struct OnDescriptor(usize);
+
+impl OnDescriptor {
+    fn begin(call: DescriptorCall) -> Self {
+        let here = &raw const call as usize;
+        let left = CALLS.try_with(|calls| {
+            let mut calls = calls.borrow_mut();
+            let outer = calls.iter().take_while(|(at, _)| *at > here).count();
+            let left = calls.split_off(outer);
+            calls.push((here, call));
+            left
+        });
+        drop(left);
+        Self(here)
+    }
+}
+
+impl Drop for OnDescriptor {
+    fn drop(&mut self) {
+        guard::within((), || {
+            let over = CALLS.try_with(|calls| {
+                let mut calls = calls.borrow_mut();
+                let outer = calls.iter().take_while(|(at, _)| *at > self.0).count();
+                calls.split_off(outer)
+            });
+            drop(over);
+        });
+    }
+}
+
 /// Before a call that moves bytes: while this lives the call is the system's, on the descriptor as it is.
 #[inline]
-fn on_descriptor(socket: &Socket) -> Option<DescriptorCall<'_>> {
+fn on_descriptor(fd: c_int) -> Option<OnDescriptor> {
+    let _edge = Edge::begin();
+    let socket = socket_of(fd)?;
     if !socket.may_be_elsewhere() {
         return None;
     }
-    guard::within(None, || socket.descriptor_call())
+    guard::within(None, || socket.descriptor_call().map(OnDescriptor::begin))
 }
 
 /// Makes the call at the system, on the descriptor as it is, if the socket's bytes go through it; `None`: they do not.
 fn elsewhere<T>(fd: c_int, system: impl Fn() -> T) -> Option<T> {
-    let socket = socket_of(fd)?;
-    let _call = on_descriptor(&socket)?;
+    let _call = on_descriptor(fd)?;
     Some(system())
+}
+
+/// Whether a descriptor of the program's stands for a socket that is, or may become, the engine's.
+fn is_socket(fd: c_int) -> bool {
+    let _edge = Edge::begin();
+    socket_of(fd).is_some()
 }
 
 /// A cancellation point that moves bytes: by `ours`, if the descriptor is a socket of ours and it does not decline; at the system else; on the

@@ -6,7 +6,7 @@ use libc::{c_int, c_void, sockaddr, socklen_t};
 use rustix::io::Errno;
 
 use super::{ask, socket_of};
-use crate::guard::within;
+use crate::guard::{Edge, within};
 use crate::memory;
 use crate::{real, sys};
 
@@ -21,6 +21,7 @@ pub unsafe extern "C-unwind" fn getsockname(
     address: *mut sockaddr,
     len: *mut socklen_t,
 ) -> c_int {
+    let _edge = Edge::begin();
     let Some(socket) = socket_of(fd).filter(|socket| socket.is_engines()) else {
         // SAFETY: as libc's.
         return unsafe { real::getsockname(fd, address, len) };
@@ -44,6 +45,7 @@ pub unsafe extern "C-unwind" fn getpeername(
     address: *mut sockaddr,
     len: *mut socklen_t,
 ) -> c_int {
+    let _edge = Edge::begin();
     let Some(socket) = socket_of(fd).filter(|socket| socket.is_engines()) else {
         // SAFETY: as libc's.
         return unsafe { real::getpeername(fd, address, len) };
@@ -69,6 +71,7 @@ pub unsafe extern "C-unwind" fn getsockopt(
     value: *mut c_void,
     len: *mut socklen_t,
 ) -> c_int {
+    let _edge = Edge::begin();
     let Some(socket) = socket_of(fd).filter(|socket| socket.is_engines()) else {
         // SAFETY: as libc's.
         return unsafe { real::getsockopt(fd, level, name, value, len) };
@@ -144,6 +147,7 @@ pub unsafe extern "C-unwind" fn setsockopt(
     value: *const c_void,
     len: socklen_t,
 ) -> c_int {
+    let _edge = Edge::begin();
     let Some(socket) = socket_of(fd) else {
         // SAFETY: as libc's.
         return unsafe { real::setsockopt(fd, level, name, value, len) };

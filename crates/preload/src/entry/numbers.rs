@@ -6,10 +6,10 @@ use libc::{c_int, c_uint, c_ulong};
 use rustix::io::Errno;
 use sidecore_client::RawSocket;
 
-use super::socket_of;
+use super::{is_socket, socket_of};
 use crate::cancel::point;
 use crate::descriptors::Used;
-use crate::guard::{answer, is_inside, within};
+use crate::guard::{Edge, answer, is_inside, within};
 use crate::process::{Process, existing};
 use crate::socket::{Kind, Route, Socket};
 use crate::table::Thing;
@@ -47,13 +47,14 @@ fn copy(process: &Process, from: RawFd, to: RawFd) {
     process.table.put(to, thing);
 }
 
-/// A second descriptor for that of a connection whose only number is about to be closed, if it may serve another.
+/// The library's number for the descriptor of a connection whose only number is about to be closed, if it may serve another.
 fn spare(process: &Process, fd: RawFd) -> Option<(Used, OwnedFd)> {
     let Some(Thing::Socket(socket)) = process.get(fd) else {
         return None;
     };
-    let used = socket.spare(fd).filter(|_| process.stash.has_room())?;
-    Some((used, process.double_high(fd).ok()?))
+    let used = socket.spare(fd)?;
+    let high = process.stash.retain(process, fd, socket.take_twin())?;
+    Some((used, high))
 }
 
 /// close(2).
@@ -103,6 +104,7 @@ fn close_here(fd: c_int) -> Option<c_int> {
 /// As libc's.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int {
+    let _edge = Edge::begin();
     const CLOEXEC: c_int = libc::CLOSE_RANGE_CLOEXEC as c_int;
     let process = existing().filter(|process| !is_inside() && !is_visitor(process));
     let Some(process) = process.filter(|_| first <= last) else {
@@ -197,6 +199,7 @@ pub unsafe extern "C-unwind" fn dup3(fd: c_int, to: c_int, flags: c_int) -> c_in
 
 /// The library's own descriptors stay where they are.
 fn may_replace(to: c_int) -> Result<(), Errno> {
+    let _edge = Edge::begin();
     match existing() {
         Some(process) if !is_inside() && process.is_kept(to) && !is_visitor(process) => {
             Err(Errno::BUSY)
@@ -213,6 +216,7 @@ fn may_replace(to: c_int) -> Result<(), Errno> {
 
 /// After the system has made a double.
 fn doubled(fd: c_int, made: c_int) -> c_int {
+    let _edge = Edge::begin();
     if made >= 0
         && !is_inside()
         && let Some(process) = existing()
@@ -245,7 +249,10 @@ pub unsafe extern "C-unwind" fn fcntl(fd: c_int, command: c_int, argument: c_ulo
         let made = unsafe { real::fcntl(fd, command, argument) };
         return doubled(fd, made);
     }
+    let edge = Edge::begin();
     let Some(socket) = socket_of(fd) else {
+        // It may wait (for a lock of a file).
+        drop(edge);
         // SAFETY: as libc's.
         return unsafe { real::fcntl(fd, command, argument) };
     };
@@ -293,7 +300,10 @@ pub unsafe extern "C-unwind" fn fcntl64(fd: c_int, command: c_int, argument: c_u
 /// As libc's.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn ioctl(fd: c_int, request: c_ulong, argument: c_ulong) -> c_int {
+    let edge = Edge::begin();
     let Some(socket) = socket_of(fd) else {
+        // It may wait.
+        drop(edge);
         // SAFETY: as libc's.
         return unsafe { real::ioctl(fd, request, argument) };
     };
@@ -360,7 +370,7 @@ fn tell(socket: &Socket, raw: &RawSocket, request: c_ulong) -> Result<Option<c_i
 /// As libc's.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn sockatmark(fd: c_int) -> c_int {
-    if socket_of(fd).is_none() {
+    if !is_socket(fd) {
         // SAFETY: as libc's.
         return unsafe { real::sockatmark(fd) };
     }

@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 use std::os::fd::RawFd;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
@@ -265,14 +266,14 @@ impl Socket {
 
     /// Before a call that moves bytes: gets the connection if it may be had. While it is not here the call is the system's, on the
     /// descriptor, as long as the answer lives.
-    pub(crate) fn descriptor_call(&self) -> Option<DescriptorCall<'_>> {
+    pub(crate) fn descriptor_call(self: &Arc<Self>) -> Option<DescriptorCall> {
         self.look_again();
         let _alone = self.alone();
         if lock(&self.state).role != Role::Proxied {
             return None;
         }
         self.descriptor_calls.fetch_add(1, Ordering::Acquire);
-        Some(DescriptorCall(&self.descriptor_calls))
+        Some(DescriptorCall(Arc::clone(self)))
     }
 
     /// Asks for a connection that is not here, if it is time to.

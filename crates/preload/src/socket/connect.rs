@@ -66,7 +66,7 @@ impl Socket {
             return Err(Errno::INPROGRESS);
         }
         let deadline = self.deadline(true);
-        let sleep = Sleep::on_socket(raw);
+        let sleep = Sleep::on_socket(raw, deadline.is_some());
         let done = raw.block(deadline, || match sleep.is_over() {
             true => Err(std::io::ErrorKind::Interrupted.into()),
             false => raw.connected(),

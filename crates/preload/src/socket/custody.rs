@@ -13,7 +13,7 @@
 
 use std::net::SocketAddr;
 use std::os::fd::RawFd;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, MutexGuard};
 use std::time::{Duration, Instant};
 
@@ -101,11 +101,11 @@ impl Custody {
 }
 
 /// While one of these lives a thread is in a call of the system's on the descriptor.
-pub(crate) struct DescriptorCall<'a>(pub(super) &'a AtomicUsize);
+pub(crate) struct DescriptorCall(pub(super) Arc<Socket>);
 
-impl Drop for DescriptorCall<'_> {
+impl Drop for DescriptorCall {
     fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Release);
+        self.0.descriptor_calls.fetch_sub(1, Ordering::Release);
     }
 }
 

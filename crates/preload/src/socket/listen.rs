@@ -5,6 +5,7 @@ use std::os::fd::{IntoRawFd, RawFd};
 use std::time::Duration;
 
 use rustix::io::Errno;
+use sidecore_client::abi::command::REUSE_PORT_KEY;
 use sidecore_client::{Opt, RawSocket, Share};
 
 use super::{Kind, Listening, Role, Route, Socket, install, kernel_name};
@@ -16,9 +17,6 @@ use crate::{log, poll, sys};
 
 /// How long a listener's end is waited for. The engine answers in its next turn.
 const LAST_CONNECTIONS: Duration = Duration::from_millis(100);
-
-/// The key of listeners that share their port with whoever of the same user asks for it (SO_REUSEPORT).
-const REUSE_PORT: u64 = 1;
 
 impl Socket {
     /// In a child, a listener is opened once more when it is first used.
@@ -87,7 +85,7 @@ impl Socket {
     }
 
     /// Listens at the engine that came in the place of one that is gone, if it listened there.
-    pub(crate) fn listen_anew(&self, process: &Process) -> Result<(), Errno> {
+    pub(crate) fn listen_anew(&self, process: &'static Process) -> Result<(), Errno> {
         let (listening, role) = {
             let state = lock(&self.state);
             let gone = state.raw.as_ref().is_some_and(RawSocket::is_over);
@@ -115,7 +113,8 @@ impl Socket {
             let mut state = lock(&self.state);
             if role == Role::Engine {
                 // What stands for it is the new engine's, too.
-                number = Some(process.stash.replace(process, &link, &state.numbers)?);
+                let placed = process.stash.replace(process, &link, &state.numbers)?;
+                number = Some(state.has(placed));
             }
             state.raw = Some(raw);
         }
@@ -169,9 +168,9 @@ impl Socket {
     /// Options for a socket that begins there, and who may share a listener: all that share the port by SO_REUSEPORT, or only its copies.
     fn opening(&self, local: SocketAddr) -> (Vec<(Opt, u64)>, Share) {
         let state = lock(&self.state);
-        let copies = sys::random().max(REUSE_PORT + 1);
+        let copies = sys::random().max(REUSE_PORT_KEY + 1);
         let key = match state.settings.shares_port() {
-            true => REUSE_PORT,
+            true => REUSE_PORT_KEY,
             false => copies,
         };
         (
@@ -279,7 +278,7 @@ impl Socket {
             });
         }
         let mut last = None;
-        let sleep = Sleep::on_socket(&raw);
+        let sleep = Sleep::on_socket(&raw, deadline.is_some());
         let attempt = || match sleep.is_over() {
             true => Err(Errno::INTR),
             false => attempt(),
@@ -337,7 +336,7 @@ impl Socket {
         };
         let nonblocking = flags & libc::SOCK_NONBLOCK != 0;
         let cloexec = flags & libc::SOCK_CLOEXEC != 0;
-        let (fd, number) = process.stash.lowest(process, &link, cloexec, nonblocking)?;
+        let (fd, placed) = process.stash.lowest(process, &link, cloexec, nonblocking)?;
         let settings = lock(&self.state).settings.of_child();
         settings.dress(&child);
         let socket = Self::with(
@@ -348,7 +347,11 @@ impl Socket {
             Some(child),
         );
         let at = lock(&self.state).listening.map(|listening| listening.local);
-        lock(&socket.state).settings = settings;
+        let number = {
+            let mut state = lock(&socket.state);
+            state.settings = settings;
+            state.has(placed)
+        };
         socket.begin_custody(number);
         lock(&socket.state).custody.local = at.filter(|at| !at.ip().is_unspecified());
         if !install(process, fd, socket) {
