@@ -15,7 +15,7 @@ use crate::cancel::Sleep;
 use crate::control::Asked;
 use crate::errors::{ELSEWHERE, errno};
 use crate::socket::{Kind, Route, Socket, canonical};
-use crate::{log, poll, process, sys};
+use crate::{log, poll, process, segments, sys};
 
 /// What a receive gave.
 pub(crate) struct Received {
@@ -33,6 +33,8 @@ pub(crate) enum Beside {
     Nothing,
     /// They are a datagram.
     Datagram(Datagram),
+    /// They are several datagrams of this length, of which the last may be shorter; what is said is of the first.
+    Joined(Datagram, usize),
     /// They are what an error quoted (MSG_ERRQUEUE).
     Report(Box<DatagramReport>),
     /// They are the byte that is out of band (MSG_OOB).
@@ -117,10 +119,14 @@ impl Socket {
             (Kind::Stream, Route::Engine(raw)) if raw.is_listening() => Err(Errno::NOTCONN),
             (Kind::Stream, Route::Engine(raw)) => self.receive_stream(&raw, buffers, flags),
             (Kind::Stream, Route::Both(_)) => Err(Errno::NOTCONN),
+            (Kind::Datagram, Route::Engine(raw)) if raw.is_over() => {
+                self.receive_at_the_next(fd, buffers, flags)
+            }
             (Kind::Datagram, Route::Engine(raw)) => {
                 let (peek, now) = (flags & libc::MSG_PEEK != 0, at_once(self, flags));
                 let deadline = Deadline::of(self, false);
-                let one = || receive_datagram(&raw, buffers, peek);
+                let joins = !peek && self.settings(|settings| settings.joins());
+                let one = || receive_datagram(&raw, buffers, peek, joins);
                 let received = wait(&raw, &deadline, now, one);
                 received.map(Outcome::Engine).map_err(|e| errno(&e))
             }
@@ -173,6 +179,27 @@ impl Socket {
         }))
     }
 
+    /// Receives a datagram where the engine is gone: when there is one again.
+    fn receive_at_the_next(
+        &self,
+        fd: RawFd,
+        buffers: &mut [IoSliceMut<'_>],
+        flags: i32,
+    ) -> Result<Outcome, Errno> {
+        let peek = flags & libc::MSG_PEEK != 0;
+        let mut attempt = || {
+            process::process().tend();
+            let raw = self.raw().ok_or(Errno::NOTCONN)?;
+            raw.turn();
+            let received = receive_datagram(&raw, buffers, peek, false);
+            received.map(Outcome::Engine).map_err(|e| errno(&e))
+        };
+        if at_once(self, flags) {
+            return attempt();
+        }
+        poll::block(fd, libc::POLLIN, self.deadline(false), attempt)
+    }
+
     fn receive_of_both(
         &self,
         fd: RawFd,
@@ -183,9 +210,12 @@ impl Socket {
     ) -> Result<Outcome, Errno> {
         let peek = flags & libc::MSG_PEEK != 0;
         let mut attempt = || {
+            // Another may have taken its place meanwhile.
+            let raw = self.raw().unwrap_or_else(|| raw.clone());
             raw.turn();
-            match receive_datagram(raw, buffers, peek) {
+            match receive_datagram(&raw, buffers, peek, false) {
                 Ok(received) => Ok(Outcome::Engine(received)),
+                // That the engine has gone is told once, as polls have; then the system's half goes on.
                 Err(error) if error.kind() == ErrorKind::WouldBlock => kernel().map(Outcome::Done),
                 Err(error) => Err(errno(&error)),
             }
@@ -338,6 +368,7 @@ impl Socket {
         if flags & libc::MSG_OOB != 0 {
             return Err(Errno::OPNOTSUPP);
         }
+        let raw = self.at_an_engine(raw)?;
         let held = self.settings(|settings| settings.corked.take());
         let more = flags & libc::MSG_MORE != 0 || self.settings(|settings| settings.is_corked());
         let gathered: Vec<u8>;
@@ -364,6 +395,16 @@ impl Socket {
         Ok(Outcome::Done(len))
     }
 
+    /// The same socket, or what took its place when its engine went. `NETDOWN` while there is none.
+    fn at_an_engine(&self, raw: RawSocket) -> Result<RawSocket, Errno> {
+        if !raw.is_over() {
+            return Ok(raw);
+        }
+        process::process().tend();
+        let now = self.raw().filter(|raw| !raw.is_over());
+        now.ok_or(Errno::NETDOWN)
+    }
+
     fn send_whole(
         &self,
         raw: &RawSocket,
@@ -386,7 +427,20 @@ impl Socket {
             before.push((option, self.option_as_set(option)));
             raw.set_option(option, value.into());
         }
-        let sent = wait(raw, &deadline, now, || raw.send_to(bytes, to));
+        let size = asked
+            .segment
+            .map_or_else(|| self.settings(|s| s.segment()), usize::from);
+        let sent = match segments::cut(bytes, size)? {
+            None => wait(raw, &deadline, now, || raw.send_to(bytes, to)),
+            Some(mut pieces) => pieces.try_fold(0, |sent, piece| {
+                match wait(raw, &deadline, now, || raw.send_to(piece, to)) {
+                    Ok(n) => Ok(sent + n),
+                    // Those that went are gone, and a program would send all of them once more: the others are lost.
+                    Err(_) if sent > 0 => Ok(sent),
+                    Err(error) => Err(error),
+                }
+            }),
+        };
         for (option, value) in before {
             raw.set_option(option, value);
         }
@@ -450,8 +504,10 @@ fn receive_datagram(
     raw: &RawSocket,
     buffers: &mut [IoSliceMut<'_>],
     peek: bool,
+    joins: bool,
 ) -> io::Result<Received> {
     let datagram = match buffers {
+        [one] if joins => return segments::receive(raw, one),
         [one] => raw.receive_datagram(one, peek)?,
         many => {
             let room: usize = many.iter().map(|buffer| buffer.len()).sum();

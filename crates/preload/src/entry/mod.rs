@@ -12,6 +12,8 @@ mod life;
 mod messages;
 mod names;
 mod numbers;
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+mod raw;
 mod waits;
 
 use std::cell::{Cell, RefCell};
