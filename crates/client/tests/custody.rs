@@ -499,6 +499,18 @@ fn an_engine_without_a_custodian_says_so_and_the_connection_goes_on() {
 }
 
 #[test]
+fn who_asks_about_a_connection_that_is_gone_is_told_so() {
+    let engine = ground();
+    let (ours, theirs) = (group(&engine), group(&engine));
+    let pair = pair(&ours, &theirs);
+    assert!(pair.raw.info().is_ok());
+    release(&ours, &pair, 1, true);
+    assert!(is_elsewhere(&pair.raw.info().unwrap_err()));
+    let option = pair.raw.option(Opt::NotsentLowat);
+    assert!(is_elsewhere(&option.unwrap_err()));
+}
+
+#[test]
 fn listeners_are_described_to_other_holders() {
     let engine = ground();
     let (ours, other) = (group(&engine), group(&engine));

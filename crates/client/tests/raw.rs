@@ -2,7 +2,7 @@
 
 mod engine;
 
-use std::io::{ErrorKind, IoSlice, IoSliceMut, Read};
+use std::io::{ErrorKind, IoSlice, IoSliceMut, Read, Write};
 use std::net::IpAddr;
 use std::time::Duration;
 
@@ -52,6 +52,39 @@ fn a_connection_that_came_to_a_listener_at_its_end_ends_with_it() {
     match (&client).read(&mut [0; 1]) {
         Ok(n) => assert_eq!(n, 0),
         Err(error) => assert_eq!(error.kind(), ErrorKind::ConnectionReset),
+    }
+    engine.stop();
+}
+
+#[test]
+fn what_nobody_took_is_for_a_copy_of_the_listener() {
+    let engine = start();
+    let (ours, others, theirs) = (group(&engine), group(&engine), group(&engine));
+    let address = (ADDRESS.parse::<IpAddr>().unwrap(), 0).into();
+    let share = Share { key: 9, copies: 9 };
+    let listener = RawSocket::listen(&ours, address, &[], 4, share).unwrap();
+    let local = listener.local_address().unwrap();
+    let copy = RawSocket::listen(&others, local, &[], 4, share).unwrap();
+    assert_eq!(listener.accept().unwrap_err().kind(), ErrorKind::WouldBlock);
+    let mut clients = Vec::new();
+    for word in [b"one", b"two"] {
+        let client = TcpStream::connect(&theirs, local).unwrap();
+        (&client).write_all(word).unwrap();
+        clients.push(client);
+    }
+    // One is known here, the other is in the event queue, perhaps.
+    let known = || match listener.ready().read {
+        true => Ok(()),
+        false => Err(ErrorKind::WouldBlock.into()),
+    };
+    listener.block(None, known).unwrap();
+    listener.finish_listening(Duration::from_secs(20));
+    for word in [b"one", b"two"] {
+        let (taken, _) = copy.block(None, || copy.accept()).unwrap();
+        let mut bytes = [0; 3];
+        let read = || taken.read(&mut [IoSliceMut::new(&mut bytes)], false);
+        assert_eq!(taken.block(None, read).unwrap(), 3);
+        assert_eq!(&bytes, word);
     }
     engine.stop();
 }

@@ -134,9 +134,8 @@ pub(crate) fn poll(
     let cancelled = Sleep::on_kick(&kick);
     loop {
         let now = process.tend();
-        // Listeners are others now, or something moved.
-        let renewed = std::mem::replace(&mut renewals, now) != now;
-        if renewed || watched.iter().any(Watched::has_moved) {
+        // Listeners are others now.
+        if std::mem::replace(&mut renewals, now) != now {
             (watched, system) = sort(process, fds, &kick);
         }
         if let Some(link) = process.opened() {
@@ -147,6 +146,12 @@ pub(crate) fn poll(
         if cancelled.is_over() {
             kick.cancel();
             return Err(Errno::INTR);
+        }
+        if watched.iter().any(Watched::has_moved) {
+            // Looked at from here on only: what moved before has woken nobody.
+            kick.cancel();
+            (watched, system) = sort(process, fds, &kick);
+            continue;
         }
         let mut left = deadline.map(|at| at.saturating_duration_since(Instant::now()));
         if look(fds, &watched) > 0 {

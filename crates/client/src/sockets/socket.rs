@@ -12,7 +12,7 @@ use sidecore_abi::{Command, Event, EventKind, Operation, Status};
 
 use super::arrivals;
 use super::group::{Group, lock};
-use super::moving::Moving;
+use super::moving::{Moving, elsewhere};
 use super::report::{DatagramReport, Reports};
 use super::send::SendQueue;
 use super::urgent::Urgent;
@@ -321,6 +321,10 @@ impl Socket {
     ) -> Result<u64, PostError> {
         let cookie = group.cookie();
         let mut state = lock(&self.state);
+        if state.moving == Some(Moving::Gone) {
+            // Nobody would answer; the handle may be another's.
+            return Ok(cookie);
+        }
         let mut lane = lock(&group.lane);
         lane.post(command(cookie))?;
         lane.flush();
@@ -347,6 +351,10 @@ impl Socket {
         }
         if group.is_dead() {
             return Poll::Ready(Err(Disconnected.into()));
+        }
+        if state.moving == Some(Moving::Gone) {
+            // It was asked too late: the answer was about a socket that is not here any more.
+            return Poll::Ready(Err(elsewhere()));
         }
         state.readers.add(cx.waker());
         Poll::Pending

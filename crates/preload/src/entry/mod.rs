@@ -20,8 +20,10 @@ mod waits;
 
 use std::cell::{Cell, RefCell};
 use std::sync::Arc;
+use std::time::Duration;
 
 use libc::{c_int, ssize_t};
+use rustix::io::Errno;
 
 use crate::cancel::point;
 use crate::errors::ELSEWHERE;
@@ -133,6 +135,18 @@ fn call_with_care(
     match elsewhere(fd, &system) {
         Some(done) => done,
         None => point(|| ours(&socket_of(fd)?), system),
+    }
+}
+
+/// A question about a socket, and again when the socket was handed over meanwhile: then the answer is elsewhere.
+fn ask(question: impl Fn() -> Result<i64, Errno>) -> c_int {
+    loop {
+        let done = guard::answer(&question);
+        if !is_to_repeat(done) {
+            return done as c_int;
+        }
+        // It is for as long as the agent takes to be told.
+        guard::within((), || std::thread::sleep(Duration::from_millis(1)));
     }
 }
 

@@ -5,8 +5,8 @@ use std::net::SocketAddr;
 use libc::{c_int, c_void, sockaddr, socklen_t};
 use rustix::io::Errno;
 
-use super::socket_of;
-use crate::guard::{Edge, answer, within};
+use super::{ask, socket_of};
+use crate::guard::{Edge, within};
 use crate::memory;
 use crate::socket::Socket;
 use crate::{real, sys};
@@ -27,12 +27,12 @@ pub unsafe extern "C-unwind" fn getsockname(
         // SAFETY: as libc's.
         return unsafe { real::getsockname(fd, address, len) };
     };
-    answer(|| {
+    ask(|| {
         let local = socket.local()?;
         // SAFETY: the program's promise.
         unsafe { tell(local, socket.is_v6(), address, len)? };
         Ok(0)
-    }) as c_int
+    })
 }
 
 /// getpeername(2).
@@ -51,12 +51,12 @@ pub unsafe extern "C-unwind" fn getpeername(
         // SAFETY: as libc's.
         return unsafe { real::getpeername(fd, address, len) };
     };
-    answer(|| {
+    ask(|| {
         let peer = socket.peer()?;
         // SAFETY: the program's promise.
         unsafe { tell(peer, socket.is_v6(), address, len)? };
         Ok(0)
-    }) as c_int
+    })
 }
 
 /// getsockopt(2).
@@ -77,7 +77,7 @@ pub unsafe extern "C-unwind" fn getsockopt(
         // SAFETY: as libc's.
         return unsafe { real::getsockopt(fd, level, name, value, len) };
     };
-    answer(|| {
+    ask(|| {
         // SAFETY: the program's promise.
         let room = unsafe { memory::value(len)? };
         if (room as i32) < 0 {
@@ -91,7 +91,7 @@ pub unsafe extern "C-unwind" fn getsockopt(
             memory::write(len.cast(), &(told.len() as socklen_t).to_ne_bytes())?;
         }
         Ok(0)
-    }) as c_int
+    })
 }
 
 /// What of a value is told to a program that has room for so many bytes. Of IPv4's numbers, as Linux has it, one byte is told if they fit.
@@ -170,12 +170,12 @@ pub unsafe extern "C-unwind" fn setsockopt(
         socket.is_engines() || within(false, || socket.is_about_engine(level, name, bytes))
     };
     if ours(copied.unwrap_or_default()) {
-        let done = answer(|| socket.set(level, name, copied?).map(|()| 0));
+        let done = ask(|| socket.set(level, name, copied?).map(|()| 0));
         if done == 0 && socket.is_proxied() && is_timeout(level, name) {
             // SAFETY: as libc's.
             return unsafe { real::setsockopt(fd, level, name, value, len) };
         }
-        return done as c_int;
+        return done;
     }
     // SAFETY: as libc's.
     let done = unsafe { real::setsockopt(fd, level, name, value, len) };
