@@ -164,7 +164,7 @@ pub unsafe extern "C-unwind" fn setsockopt(
         Err(_) => Err(Errno::INVAL),
     };
     if copied.is_ok_and(|bytes| Socket::refuses(level, name, bytes)) {
-        return answer(|| Err(Errno::OPNOTSUPP)) as c_int;
+        return ask(|| Err(Errno::OPNOTSUPP));
     }
     let ours = |bytes: &[u8]| {
         socket.is_engines() || within(false, || socket.is_about_engine(level, name, bytes))
