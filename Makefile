@@ -21,7 +21,7 @@ setup-demo:
 	@scripts/setup.sh iproute2:ip
 
 setup-test:
-	@scripts/setup.sh iproute2:ip curl:curl wrk:wrk tcpdump:tcpdump gcc:cc g++:c++ binutils:readelf pkg-config:pkg-config dnsmasq-base:dnsmasq nginx-light:nginx wget:wget apache2-utils:ab redis-server:redis-server redis-tools:redis-benchmark memcached:memcached haproxy:haproxy openssl:openssl python3:python3 iperf3:iperf3 nftables:nft ?libpython3.11-testsuite:/usr/lib/python3.11/test/test_socket.py socat:socat netcat-openbsd:nc postgresql:pgbench nodejs:node openjdk-17-jdk-headless:javac openssh-client:ssh openssh-server:sshd python3-requests:/usr/lib/python3/dist-packages/requests cargo-nextest:cargo-nextest
+	@scripts/setup.sh iproute2:ip curl:curl wrk:wrk tcpdump:tcpdump gcc:cc g++:c++ binutils:readelf pkg-config:pkg-config dnsmasq-base:dnsmasq nginx-light:nginx wget:wget apache2-utils:ab redis-server:redis-server redis-tools:redis-benchmark memcached:memcached haproxy:haproxy openssl:openssl python3:python3 iperf3:iperf3 nftables:nft ?libpython3.11-testsuite:/usr/lib/python3.11/test/test_socket.py socat:socat netcat-openbsd:nc postgresql:pgbench nodejs:node openjdk-17-jdk-headless:javac openssh-client:ssh openssh-server:sshd python3-requests:/usr/lib/python3/dist-packages/requests apache2-bin:apache2 rsync:rsync git:git lighttpd:lighttpd php-cli:php bind9-dnsutils:dig ?unbound:unbound ?stunnel4:stunnel4 ?varnish:varnishd ?gunicorn:gunicorn ?uvicorn:uvicorn ?mosquitto:mosquitto ?mosquitto-clients:mosquitto_pub cargo-nextest:cargo-nextest
 
 demo: setup-demo build
 	target/release/sidecore demo $(DEMO_ARGS)

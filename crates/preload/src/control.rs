@@ -140,6 +140,12 @@ fn of_ipv4(out: &mut Writer<'_>, wanted: Wanted, datagram: &Datagram, local_port
     }
 }
 
+/// How long the datagrams are that were joined (UDP_GRO).
+pub(crate) fn of_joined(out: &mut Writer<'_>, size: usize) {
+    let size = i32::try_from(size).unwrap_or(i32::MAX);
+    out.put(libc::IPPROTO_UDP, libc::UDP_GRO, &size.to_ne_bytes());
+}
+
 fn two(first: u64, second: u32) -> [u8; 16] {
     let mut both = [0; 16];
     both[..8].copy_from_slice(&first.to_ne_bytes());
@@ -189,6 +195,8 @@ pub(crate) struct Asked {
     pub(crate) hops: Option<u8>,
     /// With this class.
     pub(crate) class: Option<u8>,
+    /// Cut into datagrams of so many bytes (UDP_SEGMENT).
+    pub(crate) segment: Option<u16>,
 }
 
 /// Reads the messages of a send. `INVAL` for what is not known, or of the wrong length.
@@ -244,9 +252,15 @@ fn message(asked: &mut Asked, name: (c_int, c_int), data: &[u8]) -> Result<(), E
                 _ => byte(number()?)?,
             };
         }
+        (libc::IPPROTO_UDP, libc::UDP_SEGMENT) => {
+            let bytes = data.try_into().map_err(|_| Errno::INVAL)?;
+            asked.segment = Some(u16::from_ne_bytes(bytes));
+        }
         // These are for sockets of other kinds, and are passed over.
         (libc::SOL_SOCKET, libc::SCM_RIGHTS | libc::SCM_CREDENTIALS) => {}
-        (libc::SOL_SOCKET | libc::IPPROTO_IP | libc::IPPROTO_IPV6, _) => return Err(Errno::INVAL),
+        (libc::SOL_SOCKET | libc::IPPROTO_IP | libc::IPPROTO_IPV6 | libc::IPPROTO_UDP, _) => {
+            return Err(Errno::INVAL);
+        }
         _ => {}
     }
     Ok(())

@@ -451,7 +451,7 @@ impl Epoll {
 }
 
 /// Takes what the event queue has.
-fn turn(process: &Process) {
+pub(crate) fn turn(process: &Process) {
     if let Some(link) = process.opened() {
         // Its end is told by the sockets.
         let _ = link.sockets.turn(Duration::ZERO);

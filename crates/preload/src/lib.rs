@@ -30,6 +30,7 @@ mod options;
 mod poll;
 mod process;
 mod real;
+mod segments;
 mod signals;
 mod socket;
 mod sys;

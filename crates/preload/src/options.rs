@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use libc::c_int;
 use rustix::io::Errno;
-use sidecore_client::abi::Membership;
+use sidecore_client::abi::{Membership, MembershipChange};
 use sidecore_client::{Opt, RawSocket};
 
 use crate::control::Asked;
@@ -18,8 +18,9 @@ use crate::log;
 use crate::process::process;
 use crate::socket::{Kind, Route, Socket, timeout};
 use table::{
-    CONGESTION, CORKED, LINGER, MULTICAST_IF, Name, READ_TIMEOUT, RECEIVE_BUFFER, REUSE_PORT,
-    SEND_BUFFER, TCP_INFO, URGENT_INLINE, V6_ONLY, WRITE_TIMEOUT, time, time_bytes, translate,
+    CONGESTION, CORKED, JOINED, LINGER, MULTICAST_IF, Name, READ_TIMEOUT, RECEIVE_BUFFER,
+    REUSE_PORT, SEGMENT, SEND_BUFFER, TCP_INFO, URGENT_INLINE, V6_ONLY, WRITE_TIMEOUT, time,
+    time_bytes, translate,
 };
 use value::Value;
 
@@ -135,6 +136,24 @@ impl Settings {
         }
     }
 
+    /// Takes note of a change that was made; what it undoes is forgotten.
+    fn note_membership(&mut self, change: &Membership) {
+        use MembershipChange::*;
+        let undone = match change.change {
+            Leave => None,
+            LeaveSource => Some(JoinSource),
+            UnblockSource => Some(BlockSource),
+            Join | JoinSource | BlockSource => return self.groups.push(*change),
+        };
+        self.groups.retain(|known| {
+            let place = (known.group, known.interface, known.local);
+            let same = place == (change.group, change.interface, change.local);
+            let this =
+                undone.is_none_or(|undone| (known.change, known.source) == (undone, change.source));
+            !(same && this)
+        });
+    }
+
     /// Bytes that may be in flight, if a program said so (SO_SNDBUF).
     fn send_buffer(&self) -> Option<usize> {
         let told = table::number(SEND_BUFFER.0, self.remembered(SEND_BUFFER)?).ok()?;
@@ -193,6 +212,21 @@ impl Settings {
     }
 
     /// The address from which datagrams to groups were asked to go.
+    /// Bytes of the datagrams into which sends are cut (UDP_SEGMENT); 0: they are not.
+    pub(crate) fn segment(&self) -> usize {
+        let number = self
+            .remembered(SEGMENT)
+            .map(|value| table::number(SEGMENT.0, value));
+        number.map_or(0, |number| {
+            usize::try_from(number.unwrap_or(0)).unwrap_or(0)
+        })
+    }
+
+    /// Whether received datagrams may be joined (UDP_GRO).
+    pub(crate) fn joins(&self) -> bool {
+        self.is_on(JOINED)
+    }
+
     pub(crate) fn group_source(&self) -> Option<IpAddr> {
         let number = groups::interface(self.remembered(MULTICAST_IF)?)?;
         (number != 0).then(|| Ipv4Addr::from_bits(number).into())
@@ -215,6 +249,13 @@ impl Socket {
         // Not with the settings locked: it waits for the engine.
         let settings = self.settings(|settings| settings.clone());
         settings.dress(raw);
+    }
+
+    /// Whether an option is one that is not to be had where the engine may carry the bytes, though the system would give it: sends from the
+    /// program's own pages are copied, and nobody would tell when those are free again.
+    pub(crate) fn refuses(level: c_int, name: c_int, value: &[u8]) -> bool {
+        (level, name) == (libc::SOL_SOCKET, libc::SO_ZEROCOPY)
+            && value.iter().any(|byte| *byte != 0)
     }
 
     /// Sets an option on the engine's socket.
@@ -314,13 +355,12 @@ impl Socket {
         if self.kind == Kind::Stream {
             return Err(Errno::PROTO);
         }
-        match self.raw() {
-            Some(raw) => told(raw.change_membership(change)),
-            None => {
-                self.settings(|settings| settings.groups.push(*change));
-                Ok(())
-            }
+        if let Some(raw) = self.raw() {
+            told(raw.change_membership(change))?;
         }
+        // For the engine's socket to come, and for one at the next engine.
+        self.settings(|settings| settings.note_membership(change));
+        Ok(())
     }
 
     /// Whether a datagram to this group is to go out by the engine, as IP_MULTICAST_IF says.

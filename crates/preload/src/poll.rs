@@ -11,7 +11,7 @@ use sidecore_client::{RawSocket, Ready};
 use sidecore_sys::interruptible::put_off;
 
 use crate::cancel::{self, Sleep};
-use crate::epoll::Epoll;
+use crate::epoll::{self, Epoll};
 use crate::interrupt::Watch;
 use crate::kick::Kick;
 use crate::process::{Process, process};
@@ -138,10 +138,8 @@ pub(crate) fn poll(
         if std::mem::replace(&mut renewals, now) != now {
             (watched, system) = sort(process, fds, &kick);
         }
-        if let Some(link) = process.opened() {
-            // Its end is told by the sockets. This thread need not wake itself for what it takes now.
-            let _ = link.sockets.turn(Duration::ZERO);
-        }
+        // This thread need not wake itself for what it takes now.
+        epoll::turn(process);
         kick.prepare();
         if cancelled.is_over() {
             kick.cancel();
@@ -159,16 +157,11 @@ pub(crate) fn poll(
         }
         let slept = if left == Some(Duration::ZERO) {
             kick.cancel();
-            // The system's are looked at, too, if there are any; and signals that the mask lets through are delivered.
-            match mask.is_some() || system.iter().any(|fd| fd.fd >= 0) {
-                true => sys::ppoll(&mut system, left, mask).map(|_| ()),
-                false => Ok(()),
-            }
+            glance(&mut system, mask)
         } else {
             sleep(process, &kick, &mut system, deadline, mask, || {
-                watched
-                    .iter()
-                    .any(|watched| watched.has_moved() || watched.ready() != 0)
+                let mut all = watched.iter();
+                cancelled.is_over() || all.any(|one| one.has_moved() || one.told(fds) != 0)
             })
         };
         kick.cancel();
@@ -184,6 +177,14 @@ pub(crate) fn poll(
         if left == Some(Duration::ZERO) {
             return Ok(0);
         }
+    }
+}
+
+/// A look at the system's, if there are any; and signals that the mask lets through are delivered.
+fn glance(system: &mut [pollfd], mask: Option<Mask>) -> Result<(), Errno> {
+    match mask.is_some() || system.iter().any(|fd| fd.fd >= 0) {
+        true => sys::ppoll(system, Some(Duration::ZERO), mask).map(|_| ()),
+        false => Ok(()),
     }
 }
 

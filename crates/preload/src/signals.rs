@@ -15,7 +15,7 @@
 
 use std::cell::Cell;
 use std::mem::transmute;
-use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 
 use libc::{c_int, c_void, sighandler_t, siginfo_t};
 use sidecore_sys::interruptible;
@@ -60,9 +60,18 @@ impl Slot {
 thread_local! {
     /// Of the signals that were put off, those that this library has blocked: the others the program had blocked itself.
     static BLOCKED: Cell<u64> = const { Cell::new(0) };
+    /// How often signals were put off since they were delivered last.
+    static TIMES: Cell<u32> = const { Cell::new(0) };
     /// Whether the call that sleeps may be begun again after a handler.
     static RESTARTS: Cell<bool> = const { Cell::new(false) };
 }
+
+/// A signal that was put off is blocked, so that many times in one call mean that what a handler asks for is not done: under valgrind it is
+/// not. There handlers run as they come.
+const TOO_OFTEN: u32 = 1000;
+
+/// That was found.
+static IGNORED: AtomicBool = AtomicBool::new(false);
 
 /// Whether the call that is about to sleep goes on after handlers with SA_RESTART.
 pub(crate) fn may_restart(may: bool) {
@@ -92,6 +101,7 @@ fn is_function(handler: usize) -> bool {
 pub(crate) fn deliver() -> bool {
     let signals = interruptible::set_put_off(0);
     let blocked = BLOCKED.with(|cell| cell.replace(0));
+    TIMES.with(|times| times.set(0));
     let restarts = RESTARTS.with(Cell::get);
     let ends = |signal: c_int| signals & bit(signal) != 0 && interrupt::ends_calls(signal);
     let restarts = restarts && !(1..=LAST).any(ends);
@@ -112,6 +122,13 @@ pub(crate) fn deliver() -> bool {
 ///
 /// The arguments are what the system gave to a handler.
 unsafe fn put_off(signal: c_int, info: *mut siginfo_t, context: *mut c_void) -> bool {
+    let times = TIMES.with(|times| times.replace(times.get().saturating_add(1)));
+    if times >= TOO_OFTEN {
+        IGNORED.store(true, Ordering::Relaxed);
+    }
+    if IGNORED.load(Ordering::Relaxed) {
+        return false;
+    }
     let errno = sys::errno();
     // SAFETY: the caller's promise; the system copies the info.
     let queued = unsafe {

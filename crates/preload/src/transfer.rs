@@ -1,5 +1,7 @@
 //! Bytes in and out.
 
+mod datagrams;
+
 use std::borrow::Cow;
 use std::cell::OnceCell;
 use std::io::{self, ErrorKind, IoSlice, IoSliceMut};
@@ -9,13 +11,13 @@ use std::time::Instant;
 
 use rustix::io::Errno;
 use sidecore_client::flags as engine;
-use sidecore_client::{Datagram, DatagramReport, Opt, RawSocket, is_elsewhere};
+use sidecore_client::{Datagram, DatagramReport, RawSocket, is_elsewhere};
 
 use crate::cancel::Sleep;
 use crate::control::Asked;
 use crate::errors::{ELSEWHERE, errno};
-use crate::socket::{Kind, Route, Socket, canonical};
-use crate::{log, poll, process, sys};
+use crate::socket::{Kind, Route, Socket};
+use crate::{log, poll, process, segments, sys};
 
 /// What a receive gave.
 pub(crate) struct Received {
@@ -33,6 +35,8 @@ pub(crate) enum Beside {
     Nothing,
     /// They are a datagram.
     Datagram(Datagram),
+    /// They are several datagrams of this length, of which the last may be shorter; what is said is of the first.
+    Joined(Datagram, usize),
     /// They are what an error quoted (MSG_ERRQUEUE).
     Report(Box<DatagramReport>),
     /// They are the byte that is out of band (MSG_OOB).
@@ -117,10 +121,14 @@ impl Socket {
             (Kind::Stream, Route::Engine(raw)) if raw.is_listening() => Err(Errno::NOTCONN),
             (Kind::Stream, Route::Engine(raw)) => self.receive_stream(&raw, buffers, flags),
             (Kind::Stream, Route::Both(_)) => Err(Errno::NOTCONN),
+            (Kind::Datagram, Route::Engine(raw)) if raw.is_over() => {
+                self.receive_at_the_next(fd, buffers, flags)
+            }
             (Kind::Datagram, Route::Engine(raw)) => {
                 let (peek, now) = (flags & libc::MSG_PEEK != 0, at_once(self, flags));
                 let deadline = Deadline::of(self, false);
-                let one = || receive_datagram(&raw, buffers, peek);
+                let joins = !peek && self.settings(|settings| settings.joins());
+                let one = || receive_datagram(&raw, buffers, peek, joins);
                 let received = wait(&raw, &deadline, now, one);
                 received.map(Outcome::Engine).map_err(|e| errno(&e))
             }
@@ -173,6 +181,27 @@ impl Socket {
         }))
     }
 
+    /// Receives a datagram where the engine is gone: when there is one again.
+    fn receive_at_the_next(
+        &self,
+        fd: RawFd,
+        buffers: &mut [IoSliceMut<'_>],
+        flags: i32,
+    ) -> Result<Outcome, Errno> {
+        let peek = flags & libc::MSG_PEEK != 0;
+        let mut attempt = || {
+            process::process().tend();
+            let raw = self.raw().ok_or(Errno::NOTCONN)?;
+            raw.turn();
+            let received = receive_datagram(&raw, buffers, peek, false);
+            received.map(Outcome::Engine).map_err(|e| errno(&e))
+        };
+        if at_once(self, flags) {
+            return attempt();
+        }
+        poll::block(fd, libc::POLLIN, self.deadline(false), attempt)
+    }
+
     fn receive_of_both(
         &self,
         fd: RawFd,
@@ -183,9 +212,12 @@ impl Socket {
     ) -> Result<Outcome, Errno> {
         let peek = flags & libc::MSG_PEEK != 0;
         let mut attempt = || {
+            // Another may have taken its place meanwhile.
+            let raw = self.raw().unwrap_or_else(|| raw.clone());
             raw.turn();
-            match receive_datagram(raw, buffers, peek) {
+            match receive_datagram(&raw, buffers, peek, false) {
                 Ok(received) => Ok(Outcome::Engine(received)),
+                // That the engine has gone is told once, as polls have; then the system's half goes on.
                 Err(error) if error.kind() == ErrorKind::WouldBlock => kernel().map(Outcome::Done),
                 Err(error) => Err(errno(&error)),
             }
@@ -312,114 +344,6 @@ impl Socket {
         }
         done
     }
-
-    fn send_datagram(
-        &self,
-        data: &[IoSlice<'_>],
-        flags: i32,
-        to: Option<SocketAddr>,
-        asked: &Asked,
-    ) -> Result<Outcome, Errno> {
-        let raw = match (self.route(), to) {
-            (Route::Engine(raw), _) => raw,
-            (Route::Descriptor | Route::Nowhere, _) => return Err(nowhere()),
-            (_, None) => return Ok(Outcome::Kernel),
-            (Route::Both(_) | Route::Kernel, Some(to)) => {
-                let addresses = process::process().addresses();
-                let ours = addresses.is_some_and(|addresses| {
-                    addresses.takes(to) || self.sends_to_group(to, &addresses.own)
-                });
-                if !ours {
-                    return Ok(Outcome::Kernel);
-                }
-                self.datagram_beside()?
-            }
-        };
-        if flags & libc::MSG_OOB != 0 {
-            return Err(Errno::OPNOTSUPP);
-        }
-        let held = self.settings(|settings| settings.corked.take());
-        let more = flags & libc::MSG_MORE != 0 || self.settings(|settings| settings.is_corked());
-        let gathered: Vec<u8>;
-        let (bytes, to): (&[u8], _) = match (data, held) {
-            ([one], None) if !more => (one, to),
-            (pieces, held) => {
-                // As Linux has it, a datagram that is begun goes where its first part was to go.
-                let (mut all, first) = held.unwrap_or((Vec::new(), to));
-                pieces.iter().for_each(|piece| all.extend_from_slice(piece));
-                gathered = all;
-                (&gathered, first)
-            }
-        };
-        if bytes.len() > 65507 {
-            return Err(Errno::MSGSIZE);
-        }
-        let len = data.iter().map(|piece| piece.len()).sum();
-        if more {
-            let begun = (bytes.to_vec(), to);
-            self.settings(|settings| settings.corked = Some(begun));
-            return Ok(Outcome::Done(len));
-        }
-        self.send_whole(&raw, bytes, flags, to, asked)?;
-        Ok(Outcome::Done(len))
-    }
-
-    fn send_whole(
-        &self,
-        raw: &RawSocket,
-        bytes: &[u8],
-        flags: i32,
-        to: Option<SocketAddr>,
-        asked: &Asked,
-    ) -> Result<(), Errno> {
-        self.check_source(asked, to)?;
-        let (now, deadline) = (at_once(self, flags), Deadline::of(self, true));
-        let to = to.map(canonical);
-        let changes = [
-            (Opt::HopLimit, asked.hops),
-            (Opt::TrafficClass, asked.class),
-        ];
-        let mut before = Vec::new();
-        for (option, value) in changes {
-            let Some(value) = value else { continue };
-            // The engine takes options and datagrams in order: this one alone has them.
-            before.push((option, self.option_as_set(option)));
-            raw.set_option(option, value.into());
-        }
-        let sent = wait(raw, &deadline, now, || raw.send_to(bytes, to));
-        for (option, value) in before {
-            raw.set_option(option, value);
-        }
-        match sent {
-            Err(error) if error.kind() == ErrorKind::NotConnected => Err(Errno::DESTADDRREQ),
-            sent => sent.map(|_| ()).map_err(|e| errno(&e)),
-        }
-    }
-
-    /// The engine chooses where datagrams come from. A program may name what it would choose; another is refused.
-    fn check_source(&self, asked: &Asked, to: Option<SocketAddr>) -> Result<(), Errno> {
-        let Some(source) = asked.source else {
-            return Ok(());
-        };
-        let to = match to {
-            Some(to) => Some(to),
-            None => self.peer().ok(),
-        };
-        let loopback = source.is_loopback() && to.is_none_or(|to| to.ip().is_loopback());
-        let bound = self
-            .local()
-            .is_ok_and(|local| local.ip().to_canonical() == source);
-        let addresses = process::process().addresses();
-        let only = addresses.is_some_and(|addresses| {
-            let mut own = addresses.own.iter().map(|(own, _)| *own);
-            let alike = own.by_ref().filter(|own| own.is_ipv4() == source.is_ipv4());
-            alike.collect::<Vec<_>>() == [source]
-        });
-        match loopback || bound || only {
-            true => Ok(()),
-            false => Err(Errno::INVAL),
-        }
-    }
 }
 
 /// Nobody reads any more: the thread is told by a signal, too.
@@ -450,8 +374,10 @@ fn receive_datagram(
     raw: &RawSocket,
     buffers: &mut [IoSliceMut<'_>],
     peek: bool,
+    joins: bool,
 ) -> io::Result<Received> {
     let datagram = match buffers {
+        [one] if joins => return segments::receive(raw, one),
         [one] => raw.receive_datagram(one, peek)?,
         many => {
             let room: usize = many.iter().map(|buffer| buffer.len()).sum();

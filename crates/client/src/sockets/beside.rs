@@ -17,6 +17,13 @@ impl RawSocket {
         let mut cx = Context::from_waker(Waker::noop());
         let socket = self.0.socket();
         match socket.poll_receive_event(self.0.group(), &mut cx, out, !peek) {
+            Poll::Ready(Err(_)) if self.is_over() => {
+                let told = &mut lock(&socket.state).told;
+                Err(match std::mem::replace(told, true) {
+                    true => io::ErrorKind::WouldBlock.into(),
+                    false => io::ErrorKind::NetworkDown.into(),
+                })
+            }
             Poll::Ready(received) => received,
             Poll::Pending => Err(io::ErrorKind::WouldBlock.into()),
         }

@@ -27,7 +27,7 @@ impl Socket {
             // Soon it is elsewhere, and those who watch are told.
             return Ready::default();
         }
-        if dead && state.told && self.kind == Kind::Listener {
+        if dead && state.told && self.kind != Kind::Stream {
             // It was told, and nobody will come: whoever asks for ever must not find something for ever.
             return Ready::default();
         }

@@ -86,6 +86,49 @@ fn handlers_use_sockets_and_leave_calls_as_with_the_kernel() -> Result<()> {
     agree("signals")
 }
 
+/// Calls by their numbers, and what is refused so that programs do without it.
+const BY_NUMBER: &str = r#"
+import ctypes, errno, os, socket
+libc = ctypes.CDLL(None, use_errno=True)
+libc.syscall.restype = ctypes.c_long
+read, write = {"x86_64": (0, 1), "aarch64": (63, 64)}[os.uname().machine]
+io_uring_setup = 425
+def call(number, *arguments):
+    return libc.syscall(*map(ctypes.c_long, (number, *arguments)))
+listener = socket.create_server(("127.0.0.1", 0))
+client = socket.create_connection(listener.getsockname())
+server, _ = listener.accept()
+data = ctypes.create_string_buffer(b"by number", 16)
+assert call(write, client.fileno(), ctypes.addressof(data), 9) == 9
+room = ctypes.create_string_buffer(16)
+assert call(read, server.fileno(), ctypes.addressof(room), 16) == 9 and room.value == b"by number"
+assert call(io_uring_setup, 8, ctypes.addressof(ctypes.create_string_buffer(120))) == -1
+assert ctypes.get_errno() == errno.ENOSYS
+assert call(read, -1, 0, 0) == -1 and ctypes.get_errno() == errno.EBADF
+zero_copy = 60
+for s in (client, socket.socket()):
+    try:
+        s.setsockopt(socket.SOL_SOCKET, zero_copy, 1)
+        raise SystemExit("zero copy is promised")
+    except OSError as error:
+        assert error.errno == errno.EOPNOTSUPP, error
+    s.setsockopt(socket.SOL_SOCKET, zero_copy, 0)
+assert client.getsockopt(socket.SOL_SOCKET, zero_copy) == 0
+print("done")
+"#;
+
+#[test]
+fn calls_by_number_are_answered_and_rings_and_zero_copy_refused() -> Result<()> {
+    if !available() || !have(&["python3"]) {
+        return Ok(());
+    }
+    let ground = Ground::new()?;
+    let mut python = command(&ground, "python3");
+    python.env("SIDECORE_TAKE", "all").args(["-c", BY_NUMBER]);
+    assert_eq!(ground.inside(|| finish(python))?.stdout, b"done\n");
+    Ok(())
+}
+
 /// A listener that is both the kernel's and the engine's: a handler with SA_RESTART does not end its accept, another does.
 const BOTH: &str = r#"
 import os, select, signal, socket, sys, threading, time

@@ -222,3 +222,65 @@ fn without_its_engine_a_program_ends_or_goes_on_as_configured() -> Result<()> {
     }
     Ok(())
 }
+
+/// Answers datagrams from wherever it waits: a blocked receive, poll, or one that also has the kernel's half.
+const ECHO: &str = r#"
+import select, socket, sys
+def bound(address):
+    s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    s.bind(address)
+    return s
+polled, both = bound(("10.77.0.2", 7021)), bound(("0.0.0.0", 7022))
+peer = bound(("10.77.0.2", 7023))
+peer.connect(("10.77.0.1", 7024))
+polled.setblocking(False)
+print("bound", flush=True)
+while True:
+    for s in select.select([polled, both, peer], [], [])[0]:
+        try:
+            data, sender = s.recvfrom(100)
+            s.send(data) if s is peer else s.sendto(data, sender)
+        except OSError as error:
+            print(error.errno, file=sys.stderr, flush=True)
+"#;
+
+#[test]
+fn udp_sockets_are_at_the_next_engine() -> Result<()> {
+    if !available() || !have(&["python3"]) {
+        return Ok(());
+    }
+    let mut ground = Ground::apart()?;
+    let mut python = within(&ground, "python3");
+    python.args(["-c", ECHO]);
+    let mut server = Server::spawn(python)?;
+    let client = ground.inside(|| std::net::UdpSocket::bind("10.77.0.1:7024"))?;
+    client.set_read_timeout(Some(Duration::from_millis(300)))?;
+    let answers = |port: u16| -> Result<()> {
+        let (begun, mut count, mut room) = (Instant::now(), 0u32, [0; 100]);
+        loop {
+            count += 1;
+            let text = format!("{port} {count}");
+            client.send_to(text.as_bytes(), engine(port))?;
+            if let Ok((n, from)) = client.recv_from(&mut room)
+                && room[..n] == *text.as_bytes()
+            {
+                assert_eq!(from, engine(port));
+                return Ok(());
+            }
+            ensure!(begun.elapsed() < PATIENCE, "{port} does not answer");
+        }
+    };
+    for _ in 0..2 {
+        (7021..=7023).try_for_each(answers)?;
+        ground.kill_engine()?;
+        std::thread::sleep(Duration::from_millis(200));
+        let before = used(server.pid())?;
+        std::thread::sleep(Duration::from_secs(1));
+        let spent = used(server.pid())? - before;
+        assert!(spent < 0.5, "it runs in circles: {spent} s of one");
+        ground.start_apart()?;
+    }
+    (7021..=7023).try_for_each(answers)?;
+    assert!(!server.has_ended()?);
+    Ok(())
+}

@@ -3,6 +3,7 @@
 mod calls;
 mod clients;
 mod cpython;
+mod daemons;
 mod exs;
 mod gone;
 mod heirs;

@@ -117,7 +117,10 @@ unsafe fn tell(
             header.msg_flags |= libc::MSG_ERRQUEUE;
             control::of_report(&mut out, socket.is_v6(), report);
         }
-        Beside::Datagram(datagram) => {
+        Beside::Datagram(datagram) | Beside::Joined(datagram, _) => {
+            if let Beside::Joined(_, size) = &received.beside {
+                control::of_joined(&mut out, *size);
+            }
             let wanted = socket.settings(|settings| settings.wanted(socket.is_v6()));
             let port = match wanted.original {
                 true => socket.local().map_or(0, |local| local.port()),

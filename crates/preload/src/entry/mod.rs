@@ -14,6 +14,8 @@ mod lists;
 mod messages;
 mod names;
 mod numbers;
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+mod raw;
 mod waits;
 
 use std::cell::{Cell, RefCell};

@@ -8,6 +8,7 @@ use rustix::io::Errno;
 use super::{ask, socket_of};
 use crate::guard::{Edge, within};
 use crate::memory;
+use crate::socket::Socket;
 use crate::{real, sys};
 
 /// getsockname(2).
@@ -162,6 +163,9 @@ pub unsafe extern "C-unwind" fn setsockopt(
         },
         Err(_) => Err(Errno::INVAL),
     };
+    if copied.is_ok_and(|bytes| Socket::refuses(level, name, bytes)) {
+        return ask(|| Err(Errno::OPNOTSUPP));
+    }
     let ours = |bytes: &[u8]| {
         socket.is_engines() || within(false, || socket.is_about_engine(level, name, bytes))
     };

@@ -149,7 +149,7 @@ pub(super) const KNOWN: &[Known] = {
             IP_MTU_DISCOVER,
             Opt::MtuDiscovery,
             1,
-            Range(0, 3),
+            Range(0, 5),
         ),
         known(
             IPPROTO_IPV6,
@@ -185,11 +185,15 @@ pub(super) const KNOWN: &[Known] = {
             IPV6_MTU_DISCOVER,
             Opt::MtuDiscovery,
             1,
-            Range(0, 3),
+            Range(0, 5),
         ),
         known(IPPROTO_IPV6, IPV6_V6ONLY, Opt::V6Only, 1, Switch),
     ]
 };
+
+/// linux/udp.h: sends are cut into datagrams of this length, and received ones may be joined.
+pub(super) const SEGMENT: Name = (libc::IPPROTO_UDP, libc::UDP_SEGMENT);
+pub(super) const JOINED: Name = (libc::IPPROTO_UDP, libc::UDP_GRO);
 
 /// Options that the engine need not know: they are taken, and given back as they were set (else as a number 0).
 const TAKEN: &[(Name, Values)] = {
@@ -201,7 +205,11 @@ const TAKEN: &[(Name, Values)] = {
         (CORKED, Switch),
         (RECEIVE_BUFFER, ANY),
         (SEND_BUFFER, ANY),
+        (SEGMENT, Range(0, 65535)),
+        (JOINED, Switch),
         ((SOL_SOCKET, SO_BROADCAST), Switch),
+        // Only to be off.
+        ((SOL_SOCKET, SO_ZEROCOPY), Range(0, 0)),
         ((SOL_SOCKET, SO_DONTROUTE), Switch),
         ((SOL_SOCKET, SO_PRIORITY), ANY),
         ((SOL_SOCKET, SO_RCVLOWAT), ANY),
@@ -419,6 +427,8 @@ pub(super) fn translate(name: Name, value: &[u8]) -> Option<(Opt, u64)> {
         // The engine's default.
         (-1, _) => 0,
         (value, Opt::FinWait2) if value > 120 => 120 * SECONDS,
+        // IP_PMTUDISC_INTERFACE and _OMIT (name servers have them): routers may cut, and nothing is believed of the path.
+        (4 | 5, Opt::MtuDiscovery) => 0,
         (value, _) => u64::try_from(value).ok()? * known.unit,
     };
     Some((known.option, value))

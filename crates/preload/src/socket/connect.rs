@@ -9,7 +9,8 @@ use sidecore_client::RawSocket;
 use super::{Kind, Role, Socket, canonical, kernel_name};
 use crate::cancel::Sleep;
 use crate::errors::{errno, told};
-use crate::process::process;
+use crate::log;
+use crate::process::{Process, process};
 use crate::table::lock;
 
 impl Socket {
@@ -134,6 +135,37 @@ impl Socket {
         Ok(true)
     }
 
+    /// A UDP socket's place at the engine that came, at its old address and with its peer.
+    pub(super) fn datagram_anew(&self, process: &'static Process) -> Result<(), Errno> {
+        let (role, old) = {
+            let state = lock(&self.state);
+            (state.role, state.raw.clone())
+        };
+        let Some(old) = old.filter(RawSocket::is_over) else {
+            return Ok(());
+        };
+        let link = process.link().ok_or(Errno::NETDOWN)?;
+        // They are known without asking.
+        let local = told(old.local_address())?;
+        let peer = old.peer_address().ok();
+        let options = lock(&self.state).settings.before(self.is_v6(), local);
+        let raw = told(RawSocket::datagram(&link.sockets, local, &options))?;
+        if let Some(peer) = peer {
+            told(raw.connect_datagram(peer))?;
+        }
+        self.dress(&raw);
+        {
+            let mut state = lock(&self.state);
+            if role == Role::Engine {
+                process.stash.replace(process, &link, &state.numbers)?;
+            }
+            state.raw = Some(raw);
+        }
+        log::info(format_args!("{local}: at the engine that came back"));
+        self.attach_items();
+        Ok(())
+    }
+
     /// The engine's socket of a UDP socket: made when it is first needed.
     pub(crate) fn datagram_beside(&self) -> Result<RawSocket, Errno> {
         let (raw, number) = {
@@ -154,6 +186,7 @@ impl Socket {
         let options = lock(&self.state).settings.before(self.is_v6(), local);
         let raw = told(RawSocket::datagram(&link.sockets, local, &options))?;
         self.dress(&raw);
+        process().listens();
         let mut state = lock(&self.state);
         state.raw = Some(raw.clone());
         if state.role == Role::Undecided {

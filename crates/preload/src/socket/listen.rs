@@ -84,8 +84,11 @@ impl Socket {
         }
     }
 
-    /// Listens at the engine that came in the place of one that is gone, if it listened there.
+    /// Listens at the engine that came in the place of one that is gone, if it listened there; or sends and receives there, if it did.
     pub(crate) fn listen_anew(&self, process: &'static Process) -> Result<(), Errno> {
+        if self.kind == Kind::Datagram {
+            return self.datagram_anew(process);
+        }
         let (listening, role) = {
             let state = lock(&self.state);
             let gone = state.raw.as_ref().is_some_and(RawSocket::is_over);

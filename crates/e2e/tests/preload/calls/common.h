@@ -93,3 +93,20 @@ static inline void rest(int milliseconds) {
     struct timespec time = {milliseconds / 1000, milliseconds % 1000 * 1000000L};
     nanosleep(&time, NULL);
 }
+
+/* Waits until a thread of this program has slept for a while, ten seconds at most: it is in the call that it was to block in. */
+static inline void until_asleep(pid_t thread) {
+    char path[64];
+    snprintf(path, sizeof path, "/proc/self/task/%d/stat", (int)thread);
+    int asleep = 0;
+    for (int i = 0; i < 2000 && asleep < 20; i++) {
+        char state = 'R';
+        FILE *file = fopen(path, "r");
+        if (!file || fscanf(file, "%*d (%*[^)]) %c", &state) != 1)
+            state = 'R';
+        if (file)
+            fclose(file);
+        asleep = state == 'S' ? asleep + 1 : 0;
+        rest(5);
+    }
+}

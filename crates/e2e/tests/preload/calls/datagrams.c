@@ -206,9 +206,80 @@ static void errors(void) {
     close(a);
 }
 
+/* Several datagrams by one call: cut by the sender, joined by the receiver. */
+static void segments(void) {
+    struct sockaddr_in here, there;
+    int a = bound(SOCK_DGRAM, &here), b = bound(SOCK_DGRAM, &there), size = 1000, on = 1;
+    must(connect(a, (struct sockaddr *)&there, sizeof there) == 0, "connect");
+    socklen_t len = sizeof on;
+    say("UDP_SEGMENT", setsockopt(a, IPPROTO_UDP, UDP_SEGMENT, &size, sizeof size));
+    say("too long", setsockopt(a, IPPROTO_UDP, UDP_SEGMENT, &(int){65536}, sizeof size));
+    say("asked", getsockopt(a, IPPROTO_UDP, UDP_SEGMENT, &on, &len));
+    printf("%d\n", on);
+    static char all[4000], got[8000];
+    for (size_t i = 0; i < sizeof all; i++)
+        all[i] = (char)(i / 7);
+    say("send of 2500", send(a, all, 2500, 0));
+    for (int i = 0; i < 3; i++) {
+        must(await_bits(b, POLLIN) == POLLIN, "poll");
+        say("one by one", recv(b, got, sizeof got, 0));
+        printf("its bytes: %d\n", memcmp(got, all + i * 1000, i < 2 ? 1000 : 500) == 0);
+    }
+    on = 1;
+    say("UDP_GRO", setsockopt(b, IPPROTO_UDP, UDP_GRO, &on, sizeof on));
+    struct iovec one = {all, 3200};
+    union {
+        char bytes[CMSG_SPACE(sizeof(uint16_t))];
+        struct cmsghdr align;
+    } asks = {0};
+    struct msghdr header = {.msg_iov = &one, .msg_iovlen = 1, .msg_control = asks.bytes, .msg_controllen = sizeof asks.bytes};
+    struct cmsghdr *message = CMSG_FIRSTHDR(&header);
+    message->cmsg_level = IPPROTO_UDP;
+    message->cmsg_type = UDP_SEGMENT;
+    message->cmsg_len = CMSG_LEN(sizeof(uint16_t));
+    memcpy(CMSG_DATA(message), &(uint16_t){800}, sizeof(uint16_t));
+    say("sendmsg in pieces of 800", sendmsg(a, &header, 0));
+    rest(200);
+    struct iovec room = {got, sizeof got};
+    union {
+        char bytes[256];
+        struct cmsghdr align;
+    } told;
+    struct msghdr in = {.msg_iov = &room, .msg_iovlen = 1, .msg_control = told.bytes, .msg_controllen = sizeof told.bytes};
+    say("joined", recvmsg(b, &in, MSG_DONTWAIT));
+    printf("the bytes: %d\n", memcmp(got, all, 3200) == 0);
+    message = CMSG_FIRSTHDR(&in);
+    if (message)
+        printf("%d/%d: %d\n", message->cmsg_level, message->cmsg_type, *(int *)CMSG_DATA(message));
+    say("and nothing else", recv(b, got, sizeof got, MSG_DONTWAIT));
+    say("one alone", send(a, all, 300, 0));
+    must(await_bits(b, POLLIN) == POLLIN, "poll");
+    in.msg_controllen = sizeof told.bytes;
+    say("is received", recvmsg(b, &in, 0));
+    printf("without a message: %d\n", CMSG_FIRSTHDR(&in) == NULL);
+    header.msg_controllen = CMSG_LEN(1);
+    memset(asks.bytes, 0, sizeof asks.bytes);
+    message = CMSG_FIRSTHDR(&header);
+    message->cmsg_level = IPPROTO_UDP;
+    message->cmsg_type = UDP_SEGMENT;
+    message->cmsg_len = CMSG_LEN(1);
+    say("a message that is too short", sendmsg(a, &header, 0));
+    size = IP_PMTUDISC_OMIT;
+    say("IP_PMTUDISC_OMIT", setsockopt(a, IPPROTO_IP, IP_MTU_DISCOVER, &size, sizeof size));
+    say("nonsense", setsockopt(a, IPPROTO_IP, IP_MTU_DISCOVER, &(int){6}, sizeof size));
+    close(a);
+    close(b);
+    struct timeval time = {0, 100000};
+    a = bound(SOCK_DGRAM, &here);
+    say("SO_RCVTIMEO", setsockopt(a, SOL_SOCKET, SO_RCVTIMEO, &time, sizeof time));
+    say("ends a receive", recv(a, got, sizeof got, 0));
+    close(a);
+}
+
 int main(void) {
     beside();
     together();
+    segments();
     errors();
     return 0;
 }

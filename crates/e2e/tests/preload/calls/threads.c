@@ -197,11 +197,13 @@ static void closing(void) {
 }
 
 static int sets[2];
+static volatile pid_t waiting[2];
 static volatile int woken;
 
 static void *waits(void *which) {
     struct epoll_event event;
-    if (epoll_wait(sets[(long)which], &event, 1, 1500) == 1)
+    waiting[(long)which] = gettid();
+    if (epoll_wait(sets[(long)which], &event, 1, 5000) == 1)
         __atomic_add_fetch(&woken, 1, __ATOMIC_SEQ_CST);
     return NULL;
 }
@@ -220,7 +222,11 @@ static void exclusive(void) {
     say("modify", epoll_ctl(sets[0], EPOLL_CTL_MOD, listener, &event));
     event.events |= EPOLLONESHOT;
     say("once", epoll_ctl(set, EPOLL_CTL_ADD, listener, &event));
-    rest(200);
+    for (int i = 0; i < 2; i++) {
+        while (!waiting[i])
+            rest(1);
+        until_asleep(waiting[i]);
+    }
     int client = socket(AF_INET, SOCK_STREAM, 0);
     must(connect(client, (struct sockaddr *)&address, sizeof address) == 0, "connect");
     pthread_join(threads[0], NULL);
