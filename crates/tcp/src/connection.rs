@@ -296,23 +296,8 @@ impl Connection {
         connection
     }
 
-    /// The flags of one that has not begun.
-    fn flags(config: &Config) -> Flags {
-        let mut flags = Flags::UNSYNCHRONIZED;
-        flags.assign(Flags::TIMESTAMPS, config.timestamps);
-        flags.assign(Flags::SACK, config.sack);
-        flags.assign(Flags::NO_DELAY, config.no_delay);
-        flags.assign(Flags::RTO_MARGIN, config.min_rto_above_srtt);
-        flags.assign(Flags::REQUIRE_TIMESTAMPS, config.require_timestamps);
-        flags.assign(Flags::QUICK_ACK, config.quick_ack);
-        flags.assign(Flags::DELAY_FIN_ACK, config.delay_fin_ack);
-        let paced = config.pacing || config.congestion == Algorithm::Bbr;
-        flags.assign(Flags::PACED, paced || config.max_pacing_rate.is_some());
-        flags
-    }
-
     fn new(now: Instant, config: &Config, iss: SeqNumber) -> Self {
-        let flags = Self::flags(config);
+        let flags = opening_flags(config);
         let settings = Settings::new(config);
         let announced_mss = config.mss.max(MIN_MSS);
         let min_rto_us = micros(config.min_rto).max(1);
@@ -478,6 +463,21 @@ impl Connection {
         self.flags
             .clear(Flags::OUT_OF_ORDER.or(Flags::SACKED).or(Flags::RUNS));
     }
+}
+
+/// The flags of a connection that opens, by what is configured.
+fn opening_flags(config: &Config) -> Flags {
+    let mut flags = Flags::UNSYNCHRONIZED;
+    flags.assign(Flags::TIMESTAMPS, config.timestamps);
+    flags.assign(Flags::SACK, config.sack);
+    flags.assign(Flags::NO_DELAY, config.no_delay);
+    flags.assign(Flags::RTO_MARGIN, config.min_rto_above_srtt);
+    flags.assign(Flags::REQUIRE_TIMESTAMPS, config.require_timestamps);
+    flags.assign(Flags::QUICK_ACK, config.quick_ack);
+    flags.assign(Flags::DELAY_FIN_ACK, config.delay_fin_ack);
+    let paced = config.pacing || config.congestion == Algorithm::Bbr;
+    flags.assign(Flags::PACED, paced || config.max_pacing_rate.is_some());
+    flags
 }
 
 impl Cold {
