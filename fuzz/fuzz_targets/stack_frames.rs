@@ -5,6 +5,9 @@
 //! good Ethernet and IP header before the bytes, or not; the device vouches for checksums, else little would get through.
 #![no_main]
 
+#[path = "../shared/entries.rs"]
+mod entries;
+
 use std::time::Duration;
 
 use libfuzzer_sys::fuzz_target;
@@ -26,14 +29,7 @@ struct World {
 
 fuzz_target!(|input: &[u8]| {
     let mut world = World::new();
-    let mut rest = input;
-    while let Some((kind, behind)) = rest.split_first() {
-        let len = usize::from(behind.first().copied().unwrap_or(0));
-        let entry = &behind[behind.len().min(1)..];
-        let (entry, after) = entry.split_at(len.min(entry.len()));
-        rest = after;
-        world.apply(*kind, entry);
-    }
+    entries::each(input, |kind, entry| world.apply(kind, entry));
     world.pass(Duration::from_secs(4000));
     assert!(world.node.stack.is_consistent());
 });
@@ -109,31 +105,14 @@ impl World {
 
     /// A segment near a connection's windows.
     fn segment(&mut self, kind: u8, entry: &[u8]) {
-        let Some((&[flags, seq, ack, window, port], payload)) = entry.split_first_chunk() else {
+        let Some((h, payload)) = entries::segment(entry, 6, self.iss) else {
             return;
         };
-        let near = |base: u32, offset: u8| base.wrapping_add_signed(i32::from(offset as i8) * 16);
-        let mut h = header(
-            u16::from(port % 6),
-            80,
-            TcpFlags::from_bits(u16::from(flags)),
-            near(1001, seq),
-            near(self.iss.wrapping_add(1), ack),
-        );
-        h.window.0 = u16::from(window) << 4;
         let payload = if kind & 8 != 0 { payload } else { &[] };
         self.node.receive(self.now, &PEER.tcp(&NODE, &h, payload));
     }
 
     fn pass(&mut self, duration: Duration) {
-        let until = self.now + duration;
-        while let Some(next) = self.node.stack.next_timeout()
-            && next <= until
-        {
-            self.now = self.now.max(next);
-            self.node.turn(self.now);
-        }
-        self.now = until;
-        self.node.turn(self.now);
+        entries::pass(&mut self.node, &mut self.now, duration);
     }
 }

@@ -1,9 +1,9 @@
 """Blocking sockets: those of the socket module, on an engine."""
 
-import warnings
 from typing import Any, Optional, Tuple, Union
 
 from . import _dusi as dusi
+from ._base import Base, BaseStream, known, opened
 from ._dusi import Address
 from ._endpoint import Endpoint
 from ._link import Link, default_link
@@ -11,26 +11,11 @@ from ._link import Link, default_link
 Buffer = Union[bytes, bytearray, memoryview]
 
 
-def opened(link: Link, address: Address, source: Optional[Address]) -> Endpoint:
-    """An endpoint that begins to connect."""
-    to, local = dusi.pack(address), dusi.pack(source) if source else None
-    with link.lock:
-        endpoint = Endpoint(link)
-        try:
-            endpoint.connect(to, local)
-        except BaseException:
-            endpoint.close()
-            raise
-        endpoint.peer = dusi.unpack(to)
-        return endpoint
-
-
-class _Socket:
+class _Socket(Base):
     """What streams and listeners share. Usable as a context manager, which closes it."""
 
     def __init__(self, endpoint: Endpoint) -> None:
-        self._endpoint = endpoint
-        self._link = endpoint.link
+        super().__init__(endpoint)
         self._timeout: Optional[float] = None
 
     def settimeout(self, timeout: Optional[float]) -> None:
@@ -42,8 +27,7 @@ class _Socket:
         return self._timeout
 
     def _ask(self, call: str, *arguments: Any) -> Tuple[int, Optional[Address]]:
-        with self._link.lock:
-            cookie = self._endpoint.ask(call, *arguments)
+        cookie = self._post(call, *arguments)
         return self._link.wait(lambda: self._endpoint.answer(cookie), self._timeout)
 
     def getsockname(self) -> Address:
@@ -51,21 +35,7 @@ class _Socket:
         endpoint = self._endpoint
         if endpoint.local is None:
             endpoint.local = self._ask("Get_Option", dusi.OPT_LOCAL_ADDRESS)[1]
-        if endpoint.local is None:
-            raise OSError(107, "it has no address")
-        return endpoint.local
-
-    def __del__(self) -> None:
-        endpoint = getattr(self, "_endpoint", None)
-        if endpoint is not None and not endpoint.is_closed():
-            warnings.warn(f"unclosed {self!r}", ResourceWarning, stacklevel=2, source=self)
-            # At a moment when nobody is in the midst of something.
-            endpoint.link.orphans.append(endpoint)
-
-    def close(self) -> None:
-        """Closes it. What was sent still goes out (:meth:`Link.flush` waits for it). Safe to call twice."""
-        with self._link.lock:
-            self._endpoint.close()
+        return known(endpoint.local, "it has no address")
 
     def __enter__(self: Any) -> Any:
         return self
@@ -74,7 +44,7 @@ class _Socket:
         self.close()
 
 
-class Stream(_Socket):
+class Stream(_Socket, BaseStream):
     """A TCP connection. :func:`connect` and :meth:`Listener.accept` make them."""
 
     def recv(self, size: int) -> bytes:
@@ -99,21 +69,9 @@ class Stream(_Socket):
         while len(view):
             view = view[self.send(view) :]
 
-    def shutdown(self, how: int) -> None:
-        """Ends directions: socket.SHUT_RD, SHUT_WR, SHUT_RDWR."""
-        with self._link.lock:
-            self._endpoint.shutdown(how)
-            self._link.changed(self._endpoint)
-
     def set_nodelay(self, on: bool) -> None:
         """TCP_NODELAY: small segments do not wait for acknowledgements."""
         self._ask("Set_Option", dusi.OPT_NODELAY, int(on), dusi.NOTIFY)
-
-    def getpeername(self) -> Address:
-        """The peer's address."""
-        if self._endpoint.peer is None:
-            raise OSError(107, "it has no peer")
-        return self._endpoint.peer
 
 
 class Listener(_Socket):

@@ -7,24 +7,19 @@
 """
 
 import asyncio
-import warnings
 from typing import Any, Optional, Tuple, Union
 
 from . import _dusi as dusi
+from ._base import Base, BaseStream, known, opened
 from ._dusi import Address
 from ._endpoint import Endpoint
 from ._link import Link, default_link
-from ._sockets import Buffer, opened
+from ._sockets import Buffer
 
 
-class _Socket:
-    def __init__(self, endpoint: Endpoint) -> None:
-        self._endpoint = endpoint
-        self._link = endpoint.link
-
+class _Socket(Base):
     async def _ask(self, call: str, *arguments: Any) -> Tuple[int, Optional[Address]]:
-        with self._link.lock:
-            cookie = self._endpoint.ask(call, *arguments)
+        cookie = self._post(call, *arguments)
         return await self._link.until(lambda: self._endpoint.answer(cookie), self._endpoint)
 
     async def getsockname(self) -> Address:
@@ -32,21 +27,7 @@ class _Socket:
         endpoint = self._endpoint
         if endpoint.local is None:
             endpoint.local = (await self._ask("Get_Option", dusi.OPT_LOCAL_ADDRESS))[1]
-        if endpoint.local is None:
-            raise OSError(107, "it has no address")
-        return endpoint.local
-
-    def __del__(self) -> None:
-        endpoint = getattr(self, "_endpoint", None)
-        if endpoint is not None and not endpoint.is_closed():
-            warnings.warn(f"unclosed {self!r}", ResourceWarning, stacklevel=2, source=self)
-            # At a moment when nobody is in the midst of something.
-            endpoint.link.orphans.append(endpoint)
-
-    def close(self) -> None:
-        """Closes it. What was sent still goes out (:meth:`Link.flushed` waits for it). Safe to call twice."""
-        with self._link.lock:
-            self._endpoint.close()
+        return known(endpoint.local, "it has no address")
 
     async def __aenter__(self: Any) -> Any:
         return self
@@ -55,7 +36,7 @@ class _Socket:
         self.close()
 
 
-class Stream(_Socket):
+class Stream(_Socket, BaseStream):
     """A TCP connection. :func:`connect` and :meth:`Listener.accept` make them. A cancelled coroutine leaves it as it is."""
 
     async def recv(self, size: int) -> bytes:
@@ -90,21 +71,9 @@ class Stream(_Socket):
         while len(view):
             view = view[await self.send(view) :]
 
-    def shutdown(self, how: int) -> None:
-        """Ends directions: socket.SHUT_RD, SHUT_WR, SHUT_RDWR."""
-        with self._link.lock:
-            self._endpoint.shutdown(how)
-            self._link.changed(self._endpoint)
-
     async def set_nodelay(self, on: bool) -> None:
         """TCP_NODELAY: small segments do not wait for acknowledgements."""
         await self._ask("Set_Option", dusi.OPT_NODELAY, int(on), dusi.NOTIFY)
-
-    def getpeername(self) -> Address:
-        """The peer's address."""
-        if self._endpoint.peer is None:
-            raise OSError(107, "it has no peer")
-        return self._endpoint.peer
 
 
 class Listener(_Socket):

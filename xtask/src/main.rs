@@ -28,7 +28,7 @@ use std::process::ExitCode;
 use finding::Finding;
 
 const USAGE: &str =
-    "usage: cargo xtask tidy [--root DIR] | conformance [--root DIR] | mutate [--only LABEL]
+    "usage: cargo xtask tidy [--root DIR] | conformance [--root DIR] | mutate [--only LABEL|PACKAGE]
        cargo xtask header
        cargo xtask packetdrill --bin PROGRAM --gtests DIR [--only PART] [--markdown FILE]";
 
@@ -48,7 +48,7 @@ fn main() -> ExitCode {
             }
         },
         ["mutate"] => mutate(None),
-        ["mutate", "--only", label] => mutate(Some(label)),
+        ["mutate", "--only", what] => mutate(Some(what)),
         ["packetdrill", ref words @ ..] => match packetdrill::Request::of(words) {
             Some(request) => packetdrill::run(&workspace_root(), &request),
             None => wrong_usage(),

@@ -72,16 +72,16 @@ impl TestName {
     }
 }
 
-/// Runs all mutations, or those with one label. Success: all were killed.
+/// Runs all mutations, or those with one label, or whose tests are in one package. Success: all were killed.
 pub(crate) fn run(root: &Path, only: Option<&str>) -> io::Result<ExitCode> {
     let list = Mutations::read(root)?.mutations;
     let chosen: Vec<Mutation> = list
         .into_iter()
-        .filter(|mutation| only.is_none_or(|label| label == mutation.label))
+        .filter(|mutation| only.is_none_or(|only| is_meant(mutation, only)))
         .collect();
     if chosen.is_empty() {
         eprintln!(
-            "mutate: no mutation has the label {}",
+            "mutate: no mutation has the label, or a test in the package, {}",
             only.unwrap_or("that")
         );
         return Ok(ExitCode::FAILURE);
@@ -116,6 +116,12 @@ pub(crate) fn run(root: &Path, only: Option<&str>) -> io::Result<ExitCode> {
     } else {
         ExitCode::FAILURE
     })
+}
+
+/// Whether a mutation has the label, or its test is in the package.
+fn is_meant(mutation: &Mutation, only: &str) -> bool {
+    let package = TestName::parse(&mutation.test).map(|test| test.package);
+    mutation.label == only || package.is_some_and(|package| package == only)
 }
 
 /// The copy in which sources are changed.
@@ -291,6 +297,26 @@ fn files_below(folder: &Path) -> io::Result<Vec<PathBuf>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn some_are_chosen_by_label_or_by_the_package_of_their_test() {
+        let mutation = Mutation {
+            label: "MUST-1".into(),
+            file: "crates/tcp/src/lib.rs".into(),
+            find: "a".into(),
+            replace: "b".into(),
+            test: "sidecore-tcp::timers a_test".into(),
+        };
+        for (only, meant) in [
+            ("MUST-1", true),
+            ("sidecore-tcp", true),
+            ("MUST-10", false),
+            ("sidecore", false),
+            ("timers", false),
+        ] {
+            assert_eq!(is_meant(&mutation, only), meant, "{only}");
+        }
+    }
 
     #[test]
     fn names_are_taken_apart() {

@@ -59,7 +59,7 @@ pub enum RequestKind {
     /// From here on other processes may hold descriptors of this UAL: when it dies, its connections go to them.
     Spread = 11,
     /// Descriptor `args[0]` stands for a listener: `more[0..3]` its address, `args[1]` its backlog, `args[2]` the key by which others may
-    /// share it, `dtis` flags ([`LISTENER_V6`], …) that are given on as they are.
+    /// share it, `more[3]` the number that its copies have in common, `dtis` flags ([`LISTENER_V6`], …) that are given on as they are.
     Describe = 12,
     /// A socket on which the agent asks for connections to be given away ([`RequestKind::Release`]). Once for a UAL.
     Recalls = 13,
@@ -85,7 +85,7 @@ pub mod adopted {
     pub const YOURS: u64 = 1;
     /// Its bytes go through the descriptor: read and write that. `more`: its addresses. Another time it may be had.
     pub const SHARED: u64 = 2;
-    /// A listener: `more[0..3]` its address, `args[1]` its backlog, `args[2]` its key, `dtis` its flags.
+    /// A listener: `more[0..3]` its address, `args[1]` its backlog, `args[2]` its key, `more[3]` the number of its copies, `dtis` its flags.
     pub const LISTENER: u64 = 3;
 }
 

@@ -46,8 +46,9 @@ pub enum Operation {
     /// the secret of a listener there may bind to a port that is otherwise not for its user. Completes with the address in body 0..3.
     Bind = 3,
     /// Listen. Body 0: backlog (32 bits). Body 1: 0, or a key: listeners at the same address with the same key share its connections. With
-    /// [`REUSE_PORT_KEY`], which everybody knows, they must be of the same user; another key is a secret that its holder was told. Body 2: 1: only have the port, which refuses connections, until Listen comes once more without this. Completes with the
-    /// local address.
+    /// [`REUSE_PORT_KEY`], which everybody knows, they must be of the same user; another key is a secret that its holder was told. Body 2: 1: only
+    /// have the port, which refuses connections, until Listen comes once more without this. Body 3: with a key, the number that copies of one
+    /// socket have in common (0: it has none): connections that wait at one are any copy's. Completes with the local address.
     Listen = 4,
     /// Accept one connection on the listener. Body 0: handle of the child, which must exist and be unconnected; receives may
     /// have been posted on it. Answers with [`crate::EventKind::Accepted`] when a connection is there.
@@ -68,6 +69,8 @@ pub enum Operation {
     Shutdown = 10,
     /// Close: queued data and FIN still go out; the handle is free for another use once [`crate::EventKind::Closed`] came. Body 0: 0, or one
     /// more than the bytes of the stream that the program has read: where more came, the peer is told by a reset (RFC 2525 section 2.17).
+    /// Body 1: 1: it was accepted, and no program took it: it goes to another copy of its listener (body 3 of [`Operation::Listen`]), as it was
+    /// when it came, or is reset if there is none.
     Close = 11,
     /// Reset the connection and drop everything queued. Answers with [`crate::EventKind::Closed`].
     Abort = 12,
@@ -86,7 +89,8 @@ pub enum Operation {
     /// and not acknowledged is copied, so that its memory is free: sends that asked for it complete (a Sent whose body 0 says how much the peer
     /// has acknowledged). Answers with [`crate::EventKind::Detached`], which comes after all else, or is refused and nothing has changed:
     /// [`crate::Status::WrongState`] (no connection, or over), [`crate::Status::NotSupported`] (there is no custodian),
-    /// [`crate::Status::NoResources`] (more than [`DETACH_MAX`] bytes unacknowledged, or no room at the other UAL).
+    /// [`crate::Status::NoResources`] (more than [`DETACH_MAX`] bytes unacknowledged, or 64 MiB of all that this UAL gave, or no room at the
+    /// other UAL).
     Detach = 18,
     /// Take a connection that was given to this UAL, under the given handle, which must be free. Body 0: as [`Operation::CreateStream`];
     /// body 1: the number, body 2: the UAL that gave it. Answers with [`crate::EventKind::Attached`], or is refused with

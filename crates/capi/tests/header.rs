@@ -1,41 +1,13 @@
 //! The committed header and the library agree: what C sees of sizes, offsets and numbers is what Rust has.
 
-mod cc;
+mod library;
 
-use std::fmt::Write;
-use std::mem::offset_of;
-
+use library::LIBRARY;
+use sidecore_clibs::{constants, members, numbers};
 use sidecore_dusi::*;
-
-macro_rules! members {
-    ($kind:ident: $($name:ident)*) => {{
-        let mut out = format!("_Static_assert(sizeof({0}) == {1}, \"{0}\");\n", stringify!($kind), size_of::<$kind>());
-        let _ = writeln!(out, "_Static_assert(_Alignof({0}) == {1}, \"{0}\");", stringify!($kind), align_of::<$kind>());
-        $(
-            let _ = writeln!(
-                out,
-                "_Static_assert(offsetof({0}, {1}) == {2}, \"{0}.{1}\");",
-                stringify!($kind), stringify!($name), offset_of!($kind, $name)
-            );
-        )*
-        out
-    }};
-}
-
-macro_rules! numbers {
-    ($($value:expr => $name:ident)*) => {{
-        let mut out = String::new();
-        $(let _ = writeln!(out, "_Static_assert({0} == {1}, \"{0}\");", stringify!($name), $value as i64);)*
-        out
-    }};
-}
 
 macro_rules! variants {
     ($kind:ident: $($name:ident)*) => { numbers!($($kind::$name => $name)*) };
-}
-
-macro_rules! constants {
-    ($($name:ident)*) => { numbers!($($name => $name)*) };
 }
 
 fn statuses() -> String {
@@ -82,7 +54,7 @@ fn header_and_library_agree() {
         DUSI_MANUAL_FLUSH DUSI_POSTED_ONLY DUSI_NOTIFY DUSI_COPY DUSI_MORE DUSI_FIN DUSI_WAIT_ALL DUSI_URGENT DUSI_FAST_OPEN
         DUSI_SHUTDOWN_READ DUSI_SHUTDOWN_WRITE DUSI_HUGE_PAGES DUSI_SIGNAL_THREAD DUSI_EVENT_END DUSI_EVENT_FAILED);
     let asserts = statuses() + &enumerations() + &structures() + &constants;
-    let header = cc::header();
+    let header = LIBRARY.header_text();
     // A number that the header has and this test does not would not be checked.
     let defined = header.lines().filter(|line| {
         let line = line.trim_start();
@@ -97,32 +69,17 @@ fn header_and_library_agree() {
     let folder = tempfile::tempdir().unwrap();
     let source = folder.path().join("agree.c");
     std::fs::write(&source, format!("#include <dusi.h>\n{asserts}")).unwrap();
-    cc::compile(&source, &folder.path().join("agree.o"), &["-c"]);
+    LIBRARY.compile(&source, &folder.path().join("agree.o"), &["-c"]);
 }
 
 #[test]
 fn the_shared_library_exports_what_the_header_declares_and_nothing_else() {
-    let mut declared: Vec<String> = (cc::header().lines())
-        .filter(|line| !line.trim_start().starts_with('*'))
-        .filter_map(|line| line.split_once('('))
-        .filter_map(|(before, _)| before.rsplit([' ', '*']).next())
-        .filter(|name| name.starts_with("Dusi_"))
-        .map(str::to_string)
-        .collect();
-    declared.sort();
-    declared.dedup();
+    let declared = LIBRARY.declared();
     assert!(declared.len() > 40);
-    assert_eq!(cc::exported(), declared);
+    assert_eq!(LIBRARY.exported(), declared);
 }
 
 #[test]
 fn the_shared_library_has_its_name_and_version() {
-    let read = std::process::Command::new("readelf")
-        .args(["-dW"])
-        .arg(cc::library("so"))
-        .output()
-        .unwrap();
-    let text = String::from_utf8(read.stdout).unwrap();
-    assert!(text.contains("[libsidecore_dusi.so.0]"), "{text}");
-    assert!(text.contains("NODELETE"), "{text}");
+    LIBRARY.check_name_and_flags();
 }

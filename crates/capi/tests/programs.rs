@@ -1,18 +1,17 @@
 //! Programs in C against a real engine without a device: everything goes over its loopback. Each is linked with the shared and the static
 //! library, and with sanitizers in its own part.
 
-mod cc;
+mod library;
 
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use cc::{Link, build};
+use library::LIBRARY;
+use sidecore_clibs::Link;
 use sidecore_engine::{Engine, EngineConfig, EngineHandle};
 use tempfile::TempDir;
-
-const LINKS: [Link; 3] = [Link::Shared, Link::Static, Link::Sanitized];
 
 /// An engine at a path, and a folder for what a test makes.
 struct World {
@@ -40,7 +39,7 @@ impl World {
 
     /// Builds a program and starts it; its output is ours to read.
     fn start(&self, source: &Path, link: Link, arguments: &[&str]) -> Child {
-        let program = build(source, self.folder.path(), link);
+        let program = LIBRARY.build(source, self.folder.path(), link);
         Command::new(program)
             .args(arguments)
             .env("DUSI_SOCKET", self.socket())
@@ -51,11 +50,11 @@ impl World {
 }
 
 fn program(name: &str) -> PathBuf {
-    cc::folder().join("tests/programs").join(name)
+    LIBRARY.path("tests/programs").join(name)
 }
 
 fn example(name: &str) -> PathBuf {
-    cc::folder().join("examples").join(name)
+    LIBRARY.path("examples").join(name)
 }
 
 /// What a program says, once it has ended well.
@@ -70,7 +69,7 @@ fn outcome(mut child: Child) -> String {
 
 #[test]
 fn wrong_arguments_are_answered() {
-    for link in LINKS {
+    for link in Link::ALL {
         let world = World::new();
         let child = world.start(&program("bad.c"), link, &[]);
         assert_eq!(outcome(child), "fine\n", "{link:?}");
@@ -79,7 +78,7 @@ fn wrong_arguments_are_answered() {
 
 #[test]
 fn every_feature() {
-    for link in LINKS {
+    for link in Link::ALL {
         let world = World::new();
         let file = world.folder.path().join("file");
         let arguments = [file.to_str().unwrap()];
@@ -90,7 +89,7 @@ fn every_feature() {
 
 #[test]
 fn sleeping_threads_forks_and_the_engines_end() {
-    for link in LINKS {
+    for link in Link::ALL {
         let mut world = World::new();
         let mut child = world.start(&program("waiting.c"), link, &[]);
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
@@ -103,7 +102,7 @@ fn sleeping_threads_forks_and_the_engines_end() {
 
 #[test]
 fn the_echo_examples_understand_each_other() {
-    for link in LINKS {
+    for link in Link::ALL {
         let world = World::new();
         let socket = world.socket();
         let common = [
@@ -130,7 +129,7 @@ fn the_echo_examples_understand_each_other() {
 #[test]
 fn an_example_without_an_engine_says_so() {
     let world = World::new();
-    let program = build(
+    let program = LIBRARY.build(
         &example("dusi_echo_client.c"),
         world.folder.path(),
         Link::Shared,
@@ -146,8 +145,8 @@ fn an_example_without_an_engine_says_so() {
 
 #[test]
 fn the_examples_are_cpp_as_well() {
-    let folder = tempfile::tempdir().unwrap();
     for name in ["dusi_echo_server.c", "dusi_echo_client.c"] {
-        cc::compile_as_cpp(&example(name), &folder.path().join("out.o"));
+        let text = std::fs::read_to_string(example(name)).unwrap();
+        LIBRARY.compile_as_cpp(&text, &LIBRARY.path("examples"));
     }
 }

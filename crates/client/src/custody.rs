@@ -16,7 +16,7 @@ use sidecore_sys::unix::Stream;
 
 use crate::agent::Agent;
 use crate::error::kind;
-use crate::{HandedOver, Status, Ual};
+use crate::{HandedOver, Share, Status, Ual};
 
 /// What a descriptor stands for, to the one who asked ([`Ual::adopt`]).
 #[derive(Debug)]
@@ -45,8 +45,8 @@ pub enum Adopted {
         address: SocketAddr,
         /// How many connections may wait.
         backlog: u32,
-        /// Who knows it may listen, too.
-        key: u64,
+        /// Who may listen there, too.
+        share: Share,
         /// As they were described.
         flags: u32,
     },
@@ -150,7 +150,10 @@ fn adopt(agent: &Agent, descriptor: BorrowedFd<'_>, args: [u64; 3]) -> io::Resul
         adopted::LISTENER => Ok(Adopted::Listener {
             address: local.ok_or(io::ErrorKind::InvalidData)?,
             backlog: reply.args[1].min(u64::from(u32::MAX)) as u32,
-            key: reply.args[2],
+            share: Share {
+                key: reply.args[2],
+                copies: reply.more[3],
+            },
             flags: reply.dtis,
         }),
         _ => Err(io::ErrorKind::InvalidData.into()),
@@ -227,13 +230,14 @@ impl Ual {
         number: u64,
         address: SocketAddr,
         backlog: u32,
-        key: u64,
+        share: Share,
         flags: u32,
     ) -> io::Result<()> {
+        let [a, b, c] = words(Some(address));
         let request = Request {
-            args: [number, backlog.into(), key],
+            args: [number, backlog.into(), share.key],
             dtis: flags,
-            more: both(Some(address), None),
+            more: [a, b, c, share.copies, 0, 0],
             ..Request::new(RequestKind::Describe)
         };
         self.tell(&request, &[])

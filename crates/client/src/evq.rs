@@ -205,7 +205,8 @@ impl EventQueue {
         queues: &mut [&mut Self],
         timeout: Option<Duration>,
     ) -> Result<bool, Disconnected> {
-        Self::wait_for(queues, timeout, false).map(|waited| waited == Waited::Came)
+        let waited = Self::wait_for(queues, timeout, false, &|| false);
+        waited.map(|waited| waited == Waited::Came)
     }
 
     /// As [`Self::wait`], but ended by a signal handler where POSIX ends a blocked call: always if there is a timeout, else if the handler was
@@ -214,13 +215,25 @@ impl EventQueue {
         &mut self,
         timeout: Option<Duration>,
     ) -> Result<Waited, Disconnected> {
-        Self::wait_for(&mut [self], timeout, true)
+        self.wait_unless(timeout, true, &|| false)
+    }
+
+    /// A wait that ends, too, when another thread of the program calls ([`Inner::call`]), having made `called` true before. A call that comes just
+    /// before the sleep is not lost: `called` is looked at when the queue is, after the announcement.
+    pub(crate) fn wait_unless(
+        &mut self,
+        timeout: Option<Duration>,
+        interruptible: bool,
+        called: &dyn Fn() -> bool,
+    ) -> Result<Waited, Disconnected> {
+        Self::wait_for(&mut [self], timeout, interruptible, called)
     }
 
     fn wait_for(
         queues: &mut [&mut Self],
         timeout: Option<Duration>,
         interruptible: bool,
+        called: &dyn Fn() -> bool,
     ) -> Result<Waited, Disconnected> {
         let Some(first) = queues.first() else {
             return Ok(Waited::TimedOut);
@@ -257,10 +270,10 @@ impl EventQueue {
             } else {
                 Some(left.map_or(UNWATCHED, |left| left.min(UNWATCHED)))
             };
-            if sleep_on(queues, &ual, nap, interruptible) {
+            if sleep_on(queues, &ual, nap, interruptible, called) {
                 return Ok(Waited::Interrupted);
             }
-            if interruptible {
+            if interruptible || called() {
                 // Somebody may have something else for the caller.
                 return Ok(Waited::Came);
             }
@@ -356,6 +369,7 @@ fn sleep_on(
     ual: &Inner,
     timeout: Option<Duration>,
     interruptible: bool,
+    called: &dyn Fn() -> bool,
 ) -> bool {
     for queue in queues.iter_mut() {
         // While we sleep the engine shall know of all the room that there is.
@@ -377,7 +391,7 @@ fn sleep_on(
         return false;
     };
     first.prepare(ids);
-    let quiet = queues.iter().all(|queue| queue.is_empty()) && !ual.is_gone();
+    let quiet = queues.iter().all(|queue| queue.is_empty()) && !ual.is_gone() && !called();
     let Some(first) = queues.first_mut() else {
         return false;
     };

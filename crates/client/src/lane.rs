@@ -373,15 +373,8 @@ impl Lane {
         }
     }
 
-    fn leave(
-        &mut self,
-        operation: Operation,
-        dti: Dti,
-        read: u64,
-        cookie: u64,
-    ) -> Result<(), PostError> {
-        let mut command = Command::new(operation, dti.handle(), cookie);
-        command.body[0] = read;
+    /// Posts a command, of any kind, after which the program does not name this DTI any more: the handle is used again when Closed has come.
+    pub(crate) fn leave(&mut self, command: Command, dti: Dti) -> Result<(), PostError> {
         self.post(command)?;
         self.ual.handles.left(dti, self.place());
         Ok(())
@@ -391,17 +384,12 @@ impl Lane {
     /// again. Post it also after a Closed that came by itself (reset, time-out): until then the handle stays taken. Memory of
     /// sends stays the engine's until Closed.
     pub fn close(&mut self, dti: Dti, cookie: u64) -> Result<(), PostError> {
-        self.leave(Operation::Close, dti, 0, cookie)
-    }
-
-    /// The same; `read` is one more than the bytes of the stream that were read, or 0. Where more came, the peer gets a reset.
-    pub(crate) fn close_read(&mut self, dti: Dti, read: u64, cookie: u64) -> Result<(), PostError> {
-        self.leave(Operation::Close, dti, read, cookie)
+        self.leave(Command::new(Operation::Close, dti.handle(), cookie), dti)
     }
 
     /// Resets the connection and drops everything queued. Event: Closed. The handle as with [`Self::close`].
     pub fn abort(&mut self, dti: Dti, cookie: u64) -> Result<(), PostError> {
-        self.leave(Operation::Abort, dti, 0, cookie)
+        self.leave(Command::new(Operation::Abort, dti.handle(), cookie), dti)
     }
 
     /// Cancels the receives, accepts or the connect that were posted on `dti` with the cookie `which`. Each of them answers with status

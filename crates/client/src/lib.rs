@@ -73,6 +73,6 @@ pub use lane::Lane;
 pub use pool::{ReceivePool, ReceivedBytes};
 pub use region::Region;
 pub use sockets::moving::{HandedOver, is_elsewhere};
-pub use sockets::raw::{RawSocket, Ready, Shut};
-pub use sockets::{Datagram, DatagramReport, Reactor, Sockets, SocketsConfig};
+pub use sockets::raw::{RawSocket, Ready, Share, Shut};
+pub use sockets::{Datagram, DatagramReport, Reactor, Sockets, SocketsConfig, Wakes};
 pub use ual::Ual;

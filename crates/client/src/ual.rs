@@ -239,13 +239,6 @@ impl Ual {
         &self.inner.pool
     }
 
-    /// Wakes whoever sleeps on an event queue, without an event.
-    pub(crate) fn nudge(&self, queue: EvqId) {
-        if let Some(cell) = self.inner.control.wait_cell(u32::from(queue.0)) {
-            cell.wake();
-        }
-    }
-
     /// Descriptors that stand for sockets ([`sidecore_abi::agent::RequestKind::Descriptors`]): as many as asked for, or fewer, at least one, and the
     /// number of the first. Blocks for the agent's answer.
     pub fn descriptors(&self, count: usize) -> io::Result<(u64, Vec<OwnedFd>)> {
@@ -456,9 +449,14 @@ impl Inner {
         })
     }
 
+    /// Wakes whoever sleeps on an event queue, without an event; see [`EventQueue::wait_unless`].
+    pub(crate) fn call(&self, queue: EvqId) {
+        if let Some(cell) = self.control.wait_cell(u32::from(queue.0)) {
+            cell.wake();
+        }
+    }
+
     fn wake_everybody(&self) {
-        // The flag before, the sleepers' words after; a sleeper does it the other way round.
-        std::sync::atomic::fence(Ordering::SeqCst);
         for cell in 0..self.granted.geometry.wait_cells {
             if let Some(cell) = self.control.wait_cell(cell) {
                 cell.wake();

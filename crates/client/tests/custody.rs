@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use engine::{ADDRESS, group, start};
 use sidecore_client::blocking::{TcpListener, TcpStream};
 use sidecore_client::custody::{Adopted, Release};
-use sidecore_client::{HandedOver, Opt, RawSocket, Shut, Sockets, is_elsewhere};
+use sidecore_client::{HandedOver, Opt, RawSocket, Share, Shut, Sockets, is_elsewhere};
 use sidecore_engine::EngineHandle;
 
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -504,21 +504,25 @@ fn listeners_are_described_to_other_holders() {
     let (ours, other) = (group(&engine), group(&engine));
     let (number, fds) = ours.ual().descriptors(1).unwrap();
     let at: SocketAddr = "10.9.0.1:8080".parse().unwrap();
+    let share = Share {
+        key: 0xfeed,
+        copies: 0xbead,
+    };
     ours.ual()
-        .describe_listener(number, at, 17, 0xfeed, 3)
+        .describe_listener(number, at, 17, share, 3)
         .unwrap();
     let found = other.ual().adopt(fds[0].as_fd(), number, 0, false).unwrap();
     let Adopted::Listener {
         address,
         backlog,
-        key,
+        share: found,
         flags,
     } = found
     else {
         panic!("{found:?}");
     };
-    assert_eq!((address, backlog, key, flags), (at, 17, 0xfeed, 3));
-    let error = other.ual().describe_listener(number, at, 1, 1, 0);
+    assert_eq!((address, backlog, found, flags), (at, 17, share, 3));
+    let error = other.ual().describe_listener(number, at, 1, share, 0);
     assert_eq!(error.unwrap_err().kind(), ErrorKind::NotConnected);
 }
 

@@ -89,6 +89,47 @@ fn many_tasks_on_one_thread() {
 }
 
 #[test]
+fn what_else_a_future_waits_for_wakes_its_thread() {
+    const ROUNDS: u32 = 50;
+    let engine = start();
+    let sockets = group(&engine);
+    let (tell, told) = std::sync::mpsc::channel::<(u32, Waker)>();
+    let (pass, passed) = std::sync::mpsc::channel();
+    let allowed = std::sync::Arc::new(std::sync::atomic::AtomicU32::new(0));
+    let thread = std::thread::spawn({
+        let allowed = std::sync::Arc::clone(&allowed);
+        move || {
+            for round in 1..=ROUNDS {
+                sockets.block_on(poll_fn(|cx| {
+                    tell.send((round, cx.waker().clone())).unwrap();
+                    match allowed.load(std::sync::atomic::Ordering::SeqCst) >= round {
+                        true => Poll::Ready(()),
+                        false => Poll::Pending,
+                    }
+                }));
+                pass.send(round).unwrap();
+            }
+        }
+    });
+    for round in 1..=ROUNDS {
+        let patience = Duration::from_secs(60);
+        // Of earlier rounds there may be some more.
+        let waker = loop {
+            match told.recv_timeout(patience).unwrap() {
+                (of, waker) if of == round => break waker,
+                _ => {}
+            }
+        };
+        // The thread is on its way to sleep, or asleep.
+        std::thread::sleep(Duration::from_micros(u64::from(round % 10) * 200));
+        allowed.store(round, std::sync::atomic::Ordering::SeqCst);
+        waker.wake();
+        assert_eq!(passed.recv_timeout(patience), Ok(round), "it sleeps on");
+    }
+    thread.join().unwrap();
+}
+
+#[test]
 fn a_loop_of_ones_own_and_threads_beside_it() {
     let engine = start();
     let sockets = group(&engine);

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use engine::{ADDRESS, group, start};
 use sidecore_client::blocking::{TcpListener, TcpStream};
-use sidecore_client::{Opt, RawSocket};
+use sidecore_client::{Opt, RawSocket, Share};
 
 #[test]
 fn an_error_behind_bytes_is_told_by_the_next_call() {
@@ -39,7 +39,7 @@ fn a_connection_that_came_to_a_listener_at_its_end_ends_with_it() {
     let engine = start();
     let (ours, theirs) = (group(&engine), group(&engine));
     let address = (ADDRESS.parse::<IpAddr>().unwrap(), 0).into();
-    let listener = RawSocket::listen(&ours, address, &[], 4, 0).unwrap();
+    let listener = RawSocket::listen(&ours, address, &[], 4, Share::default()).unwrap();
     let local = listener.local_address().unwrap();
     // It has an accept waiting, and looks after its queue no more.
     assert_eq!(listener.accept().unwrap_err().kind(), ErrorKind::WouldBlock);

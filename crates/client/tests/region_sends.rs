@@ -8,7 +8,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
 
 use engine::{ADDRESS, group, start};
-use sidecore_client::{RawSocket, Region, Shut, Sockets};
+use sidecore_client::{RawSocket, Region, Share, Shut, Sockets};
 
 const PATIENCE: Duration = Duration::from_secs(30);
 const LEN: u32 = 1 << 20;
@@ -16,7 +16,7 @@ const LEN: u32 = 1 << 20;
 /// Two connected sockets of a group.
 fn pair(sockets: &Sockets) -> (RawSocket, RawSocket) {
     let any: SocketAddr = format!("{ADDRESS}:0").parse().unwrap();
-    let listener = RawSocket::listen(sockets, any, &[], 16, 0).unwrap();
+    let listener = RawSocket::listen(sockets, any, &[], 16, Share::default()).unwrap();
     let peer = listener.local_address().unwrap();
     let client = RawSocket::connect(sockets, None, &[], peer).unwrap();
     let deadline = Some(Instant::now() + PATIENCE);

@@ -2,64 +2,20 @@
 //!
 //! Every byte is compared, both ends must close in all order, and time and frames have bounds: the same with every run, as all chance has a seed.
 
-use std::collections::VecDeque;
+#[path = "../../stack/tests/stack/smoltcp_device.rs"]
+mod smoltcp_device;
+
 use std::time::Duration;
 
 use sidecore_nic::{Link, LinkModel};
 use sidecore_tcp::{CloseReason, Instant, State};
 use sidecore_testkit::{Node, NodeConfig, pattern};
 use smoltcp::iface::{Config, Interface, SocketHandle, SocketSet};
-use smoltcp::phy::{self, Device, DeviceCapabilities, Medium};
 use smoltcp::socket::tcp;
 use smoltcp::wire::{EthernetAddress, IpAddress, IpCidr};
+use smoltcp_device::Queues;
 
 const MS: Duration = Duration::from_millis(1);
-
-/// Frames in and out of smoltcp.
-#[derive(Default)]
-struct Queues {
-    incoming: VecDeque<Vec<u8>>,
-    outgoing: Vec<Vec<u8>>,
-}
-
-struct RxToken(Vec<u8>);
-struct TxToken<'a>(&'a mut Vec<Vec<u8>>);
-
-impl phy::RxToken for RxToken {
-    fn consume<R, F: FnOnce(&[u8]) -> R>(self, f: F) -> R {
-        f(&self.0)
-    }
-}
-
-impl phy::TxToken for TxToken<'_> {
-    fn consume<R, F: FnOnce(&mut [u8]) -> R>(self, len: usize, f: F) -> R {
-        let mut frame = vec![0; len];
-        let result = f(&mut frame);
-        self.0.push(frame);
-        result
-    }
-}
-
-impl Device for Queues {
-    type RxToken<'a> = RxToken;
-    type TxToken<'a> = TxToken<'a>;
-
-    fn receive(&mut self, _: smoltcp::time::Instant) -> Option<(RxToken, TxToken<'_>)> {
-        let frame = self.incoming.pop_front()?;
-        Some((RxToken(frame), TxToken(&mut self.outgoing)))
-    }
-
-    fn transmit(&mut self, _: smoltcp::time::Instant) -> Option<TxToken<'_>> {
-        Some(TxToken(&mut self.outgoing))
-    }
-
-    fn capabilities(&self) -> DeviceCapabilities {
-        let mut capabilities = DeviceCapabilities::default();
-        capabilities.max_transmission_unit = 1514;
-        capabilities.medium = Medium::Ethernet;
-        capabilities
-    }
-}
 
 /// Who connects.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -7,26 +7,22 @@
 //! [`REQUESTS`]. `cargo bench -p sidecore-engine --bench request`; it needs valgrind and `gungraun-runner` of the library's version.
 #![allow(missing_docs, reason = "the benchmark's macros make public items")]
 
+mod common;
+
 use std::hint::black_box;
 use std::net::SocketAddr;
 
-use gungraun::{
-    Callgrind, EntryPoint, EventKind, LibraryBenchmarkConfig, library_benchmark,
-    library_benchmark_group, main,
-};
+use common::{End, counted};
+use gungraun::{library_benchmark, library_benchmark_group, main};
 use sidecore_abi::EventKind as Kind;
 use sidecore_abi::command::flags;
-use sidecore_client::{Dti, EventQueue, Lane, Region, Ual, UalConfig};
-use sidecore_engine::{Device, Engine, EngineConfig, EngineControlHandle};
-use sidecore_nic::{AnyNic, WireConfig, wire};
+use sidecore_client::Dti;
+use sidecore_nic::{WireConfig, wire};
 
 const SIZE: u32 = 64;
 
 /// Requests of each benchmark: a multiple of all numbers of connections.
 const REQUESTS: usize = 8000;
-
-/// How many times slower everything runs while it is counted, about: the engines' clocks go so much slower, too, or the timer wheel would turn once a request.
-const SLOWDOWN: u32 = 50;
 
 /// Requests before those, so that windows, estimators and pools are where they will be.
 const WARM: usize = 960;
@@ -40,39 +36,6 @@ enum Answer {
     Quiet,
     /// Copied by the engine when it reads the command.
     Copied,
-}
-
-/// An engine and its application.
-struct End {
-    engine: Engine,
-    _control: EngineControlHandle,
-    ual: Ual,
-    lane: Lane,
-    evq: EventQueue,
-    region: Region,
-}
-
-impl End {
-    fn new(nic: wire::Wire, address: &str) -> Self {
-        let config = EngineConfig {
-            device: Device::Nic(Box::new(AnyNic::from(nic))),
-            addresses: vec![address.parse().unwrap()],
-            connections: 1024,
-            seed: Some([1; 32]),
-            clock_slowdown: SLOWDOWN,
-            ..EngineConfig::default()
-        };
-        let (engine, control) = Engine::new(config).unwrap();
-        let ual = Ual::open_on(control.connect().unwrap(), &UalConfig::default()).unwrap();
-        Self {
-            engine,
-            _control: control,
-            lane: ual.lane().unwrap(),
-            evq: ual.event_queue().unwrap(),
-            region: ual.allocate_region(4096, false).unwrap(),
-            ual,
-        }
-    }
 }
 
 struct World {
@@ -213,7 +176,7 @@ fn requests(mut w: World, burst: usize) -> World {
 }
 
 // One request at a time, on each of the connections in turn: two turns of the engine for each.
-#[library_benchmark(config = counted("engine_turn", 5000))]
+#[library_benchmark(config = counted("engine_turn", 5000, REQUESTS))]
 #[bench::one(world(1, 1, Answer::Notified))]
 #[bench::eight(world(8, 1, Answer::Notified))]
 #[bench::sixty_four(world(64, 1, Answer::Notified))]
@@ -224,14 +187,14 @@ fn request(world: World) -> World {
 }
 
 // Requests come in bursts, one on each connection: two turns of the engine for all of them.
-#[library_benchmark(config = counted("engine_turn", 4000))]
+#[library_benchmark(config = counted("engine_turn", 4000, REQUESTS))]
 #[bench::eight(world(8, 8, Answer::Notified), 8)]
 #[bench::sixty_four(world(64, 32, Answer::Notified), 32)]
 fn burst(world: World, burst: usize) -> World {
     black_box(requests(world, burst))
 }
 
-#[library_benchmark(config = counted("application_turn", 450))]
+#[library_benchmark(config = counted("application_turn", 450, REQUESTS))]
 #[bench::one(world(1, 1, Answer::Notified), 1)]
 #[bench::burst(world(64, 32, Answer::Notified), 32)]
 fn application(world: World, burst: usize) -> World {
@@ -239,7 +202,7 @@ fn application(world: World, burst: usize) -> World {
 }
 
 // Turns that find nothing, with lanes that the engine does not look at any more.
-#[library_benchmark(config = counted("engine_turn", 320))]
+#[library_benchmark(config = counted("engine_turn", 320, REQUESTS))]
 #[bench::one(idle_world())]
 fn empty_turn(mut world: World) -> World {
     for _ in 0..REQUESTS {
@@ -254,15 +217,6 @@ fn idle_world() -> World {
         w.server.engine.turn();
     }
     w
-}
-
-/// Counts what runs below one function, and fails when that is more than `limit` instructions a request.
-fn counted(function: &str, limit: u64) -> LibraryBenchmarkConfig {
-    let tool = Callgrind::default()
-        .entry_point(EntryPoint::Custom(format!("*::{function}")))
-        .hard_limits([(EventKind::Ir, limit * REQUESTS as u64)])
-        .clone();
-    LibraryBenchmarkConfig::default().tool(tool).clone()
 }
 
 library_benchmark_group!(

@@ -211,7 +211,10 @@ impl Default for EngineConfig {
             seed: None,
             clock_slowdown: 1,
             syn_cookies: SynCookies::default(),
-            tcp: sidecore_tcp::Config::default(),
+            tcp: sidecore_tcp::Config {
+                delay_fin_ack: true,
+                ..sidecore_tcp::Config::default()
+            },
         }
     }
 }

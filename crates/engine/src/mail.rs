@@ -7,7 +7,7 @@ use sidecore_tcp::Instant;
 use std::collections::HashSet;
 use std::time::Duration;
 
-use crate::commands::{Context, socket};
+use crate::commands::{Context, heirs, socket};
 use crate::config::DeathPolicy;
 use crate::cycles::{Bin, Stopwatch};
 use crate::dti::{Dti, Role, flag};
@@ -181,6 +181,7 @@ impl Engine {
             self.tables.custodian = None;
         }
         self.keep_for_others(slot, id, kept);
+        self.pass_on_untaken(now, slot);
         self.end_dtis(now, slot, |dti| {
             // What it had closed itself ends as every closed connection does.
             let closed = dti.has(flag::CLOSE);
@@ -238,6 +239,20 @@ impl Engine {
                 );
             }
         }
+    }
+
+    /// What its program had not taken goes to the other copies of its listeners.
+    fn pass_on_untaken(&mut self, now: Instant, ual: u32) {
+        let Some(slots) = self.tables.ual(ual).map(|ual| ual.named_slots()) else {
+            return;
+        };
+        let mut cx = Context {
+            tables: &mut self.tables,
+            stack: &mut self.stack,
+            now,
+            ual,
+        };
+        heirs::leave_to_copies(&mut cx, &slots);
     }
 
     /// Closes all DTIs of a UAL, or resets those that `reset` says.

@@ -1,35 +1,10 @@
 //! The committed header and the library agree: what C sees of sizes, offsets and numbers is what Rust has.
 
-mod cc;
-
-use std::fmt::Write;
-use std::mem::offset_of;
-use std::process::Command;
+mod library;
 
 use exs::*;
-
-macro_rules! members {
-    ($kind:ident: $($name:ident)*) => {{
-        let mut out = format!("_Static_assert(sizeof({0}) == {1}, \"{0}\");\n", stringify!($kind), size_of::<$kind>());
-        let _ = writeln!(out, "_Static_assert(_Alignof({0}) == {1}, \"{0}\");", stringify!($kind), align_of::<$kind>());
-        $(
-            let _ = writeln!(
-                out,
-                "_Static_assert(offsetof({0}, {1}) == {2}, \"{0}.{1}\");",
-                stringify!($kind), stringify!($name), offset_of!($kind, $name)
-            );
-        )*
-        out
-    }};
-}
-
-macro_rules! constants {
-    ($($name:ident)*) => {{
-        let mut out = String::new();
-        $(let _ = writeln!(out, "_Static_assert({0} == {1}, \"{0}\");", stringify!($name), $name as i64);)*
-        out
-    }};
-}
+use library::LIBRARY;
+use sidecore_clibs::{constants, members};
 
 fn structures() -> String {
     members!(exs_signal_t: exs_sig_state exs_sig_number)
@@ -56,7 +31,7 @@ fn header_and_library_agree() {
         EXS_QATTR_DEPTH EXS_QATTR_SIGNAL EXS_QATTR_EVENTS EXS_SIG_DISABLE EXS_SIG_ENABLE EXS_POLLIN EXS_POLLOUT EXS_IOVEC EXS_FDVEC
         EXS_SHUT_WR EXS_EVT_POLL EXS_EVT_CONNECT EXS_EVT_ACCEPT EXS_EVT_SEND EXS_EVT_RECV EXS_EVT_SENDMSG EXS_EVT_RECVMSG
         EXS_EVT_SENDFILE EXS_EVT_SHUTDOWN EXS_EVT_CLOSE EXS_EVTVEC_MAX EXS_IOV_MAX EXS_CAF_FILDES EXS_CAF_AHANDLE);
-    let header = cc::header();
+    let header = LIBRARY.header_text();
     // A number that the header has and this test does not would not be checked.
     let defined = header
         .lines()
@@ -73,43 +48,23 @@ fn header_and_library_agree() {
         structures()
     );
     std::fs::write(&source, text).unwrap();
-    cc::compile(&source, &folder.path().join("agree.o"), &["-c"]);
+    LIBRARY.compile(&source, &folder.path().join("agree.o"), &["-c"]);
 }
 
 #[test]
 fn the_header_is_cpp_as_well() {
-    let folder = tempfile::tempdir().unwrap();
-    cc::compile_as_cpp(
-        "#include <sys/exs.h>\nint main() { return exs_init(EXS_VERSION); }\n",
-        folder.path(),
-    );
+    let text = "#include <sys/exs.h>\nint main() { return exs_init(EXS_VERSION); }\n";
+    LIBRARY.compile_as_cpp(text, &LIBRARY.path("include"));
 }
 
 #[test]
 fn the_shared_library_exports_what_the_header_declares_and_nothing_else() {
-    let mut declared: Vec<String> = (cc::header().lines())
-        .filter(|line| !line.trim_start().starts_with('*'))
-        .filter_map(|line| line.split_once('('))
-        .filter_map(|(before, _)| before.rsplit([' ', '*']).next())
-        .filter(|name| name.starts_with("exs_"))
-        .map(str::to_string)
-        .collect();
-    declared.sort();
+    let declared = LIBRARY.declared();
     assert_eq!(declared.len(), 19);
-    let listing = cc::run(
-        Command::new("nm")
-            .args(["-D", "--defined-only", "--format=posix"])
-            .arg(cc::library("so")),
-    );
-    let names = listing.lines().filter_map(|line| line.split(' ').next());
-    let mut exported: Vec<&str> = names.collect();
-    exported.sort_unstable();
-    assert_eq!(exported, declared);
+    assert_eq!(LIBRARY.exported(), declared);
 }
 
 #[test]
 fn the_shared_library_has_its_name_and_version() {
-    let text = cc::run(Command::new("readelf").args(["-dW"]).arg(cc::library("so")));
-    assert!(text.contains("[libexs.so.0]"), "{text}");
-    assert!(text.contains("NODELETE"), "{text}");
+    LIBRARY.check_name_and_flags();
 }

@@ -1,21 +1,21 @@
 //! Programs in C on the kernel's sockets. Each is linked with the shared and the static library, and with sanitizers in its own part. On an engine's
 //! sockets the same programs run in `sidecore-e2e`.
 
-mod cc;
+mod library;
 
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
 
-use cc::{Link, build, folder, run};
+use library::LIBRARY;
+use sidecore_clibs::{Link, run};
 
-const LINKS: [Link; 3] = [Link::Shared, Link::Static, Link::Sanitized];
 const HERE: &str = "127.0.0.1";
 
 fn fine(name: &str) {
-    for link in LINKS {
+    for link in Link::ALL {
         let place = tempfile::tempdir().unwrap();
-        let source = folder().join("tests/programs").join(name);
-        let program = build(&source, place.path(), link);
+        let source = LIBRARY.path("tests/programs").join(name);
+        let program = LIBRARY.build(&source, place.path(), link);
         let said = run(Command::new(program)
             .arg(HERE)
             .arg(place.path().join("file")));
@@ -40,9 +40,10 @@ fn queues_threads_signals_and_forks() {
 
 #[test]
 fn the_echo_examples_understand_each_other() {
-    for link in LINKS {
+    for link in Link::ALL {
         let place = tempfile::tempdir().unwrap();
-        let example = |name: &str| build(&folder().join("examples").join(name), place.path(), link);
+        let example =
+            |name: &str| LIBRARY.build(&LIBRARY.path("examples").join(name), place.path(), link);
         let server = example("exs_echo_server.c");
         let client = example("exs_echo_client.c");
         let mut server = Command::new(server)
@@ -64,8 +65,8 @@ fn the_echo_examples_understand_each_other() {
 #[test]
 fn an_example_that_reaches_nobody_says_so() {
     let place = tempfile::tempdir().unwrap();
-    let source = folder().join("examples/exs_echo_client.c");
-    let program = build(&source, place.path(), Link::Shared);
+    let source = LIBRARY.path("examples/exs_echo_client.c");
+    let program = LIBRARY.build(&source, place.path(), Link::Shared);
     // A port that was free a moment ago, of a socket that does not listen.
     let bound = std::net::UdpSocket::bind((HERE, 0)).unwrap();
     let port = bound.local_addr().unwrap().port().to_string();

@@ -1,12 +1,13 @@
 //! Descriptors that stand for the engine's sockets: ends of pairs that the agent made ([`sidecore_client::Ual::descriptors`]). A few wait at
-//! high numbers, and are moved to the number that the program is to see.
+//! high numbers, and are doubled to the number that the program is to see. The high one stays beside it as long as there are not too many:
+//! when the program closes its own, the descriptor waits again, and a connection has cost two system calls for it.
 
 use std::os::fd::{AsRawFd, IntoRawFd, OwnedFd, RawFd};
 use std::sync::Mutex;
 
 use rustix::io::Errno;
 
-use crate::process::{Link, Process};
+use crate::process::{self, Link, Process};
 use crate::sys;
 use crate::table::lock;
 use crate::{cancel, errors};
@@ -14,7 +15,7 @@ use crate::{cancel, errors};
 /// Asked for at first; twice as many each time they were used up, up to as many as wait.
 const FIRST_BATCH: usize = 4;
 
-/// How many wait at most.
+/// How many numbers of the library's there are for them at most, those that wait and those beside the program's.
 const MOST: usize = 64;
 
 /// A descriptor that waits for use.
@@ -31,6 +32,50 @@ struct Spare {
 struct Spares {
     all: Vec<Spare>,
     asked: usize,
+    /// Numbers of the library's beside the program's.
+    twins: usize,
+}
+
+impl Spares {
+    fn has_room(&self) -> bool {
+        self.all.len() + self.twins < MOST
+    }
+}
+
+/// A number of the library's for a descriptor that the program has under another. The descriptor counts as held while this lives, so it goes
+/// with the program's last number.
+pub(crate) struct Twin {
+    process: &'static Process,
+    fd: Option<OwnedFd>,
+}
+
+impl Twin {
+    /// The number is to be used otherwise.
+    fn into_fd(mut self) -> Option<OwnedFd> {
+        self.fd.take()
+    }
+}
+
+impl Drop for Twin {
+    fn drop(&mut self) {
+        // In a forked child the parent's are closed already.
+        if !process::existing().is_some_and(|now| std::ptr::eq(now, self.process)) {
+            let _ = self.fd.take().map(IntoRawFd::into_raw_fd);
+            return;
+        }
+        lock(&self.process.stash.0).twins -= 1;
+        if let Some(fd) = self.fd.take() {
+            self.process.release(fd.as_raw_fd());
+            sys::close(fd.into_raw_fd());
+        }
+    }
+}
+
+/// A descriptor that the program has from now on.
+pub(crate) struct Placed {
+    /// The agent's number of it.
+    pub(crate) number: u64,
+    pub(crate) twin: Option<Twin>,
 }
 
 /// Descriptors that wait for use: new ones, and those of connections that were closed and that nobody else ever had.
@@ -56,7 +101,8 @@ impl Stash {
             process.release(spare.fd.as_raw_fd());
             sys::close(spare.fd.into_raw_fd());
         }
-        let batch = (spares.asked * 2).clamp(FIRST_BATCH, MOST);
+        let room = MOST.saturating_sub(spares.twins).max(FIRST_BATCH);
+        let batch = (spares.asked * 2).clamp(FIRST_BATCH, room);
         let (first, fds) = errors::told(cancel::held_off(|| link.ual.descriptors(batch)))?;
         spares.asked = batch;
         let new = fds.into_iter().zip(first..).map(|(fd, number)| Spare {
@@ -69,9 +115,34 @@ impl Stash {
         spares.all.pop().ok_or(Errno::NFILE)
     }
 
-    /// Whether it makes sense to keep one more.
-    pub(crate) fn has_room(&self) -> bool {
-        lock(&self.0).all.len() < MOST
+    /// A number of the library's for the only one that the program has, about to be closed: the twin that is there, or one that is made now.
+    /// `None` where there are enough of them.
+    pub(crate) fn retain(
+        &self,
+        process: &Process,
+        fd: RawFd,
+        twin: Option<Twin>,
+    ) -> Option<OwnedFd> {
+        match twin {
+            Some(twin) => twin.into_fd(),
+            None if lock(&self.0).has_room() => process.double_high(fd).ok(),
+            None => None,
+        }
+    }
+
+    /// A descriptor has its place in the program: its number here stays beside it, if there is room.
+    fn beside(&self, process: &'static Process, fd: OwnedFd) -> Option<Twin> {
+        {
+            let mut spares = lock(&self.0);
+            if spares.has_room() {
+                spares.twins += 1;
+                let fd = Some(fd);
+                return Some(Twin { process, fd });
+            }
+        }
+        process.release(fd.as_raw_fd());
+        sys::close(fd.into_raw_fd());
+        None
     }
 
     /// Keeps the descriptor of a connection that is closed for another one. It has a number of the library's.
@@ -84,36 +155,40 @@ impl Stash {
         });
     }
 
-    /// A descriptor at the lowest free number, and the agent's number of it.
+    /// A descriptor at the lowest free number.
     pub(crate) fn lowest(
         &self,
-        process: &Process,
+        process: &'static Process,
         link: &Link,
         cloexec: bool,
         nonblocking: bool,
-    ) -> Result<(RawFd, u64), Errno> {
-        let spare = self.take(process, link)?;
-        if spare.nonblocking != nonblocking {
-            let _ = sys::set_nonblocking(spare.fd.as_raw_fd(), nonblocking);
+    ) -> Result<(RawFd, Placed), Errno> {
+        let Spare {
+            number,
+            fd,
+            nonblocking: is_nonblocking,
+            ..
+        } = self.take(process, link)?;
+        if is_nonblocking != nonblocking {
+            let _ = sys::set_nonblocking(fd.as_raw_fd(), nonblocking);
         }
         let command = if cloexec {
             libc::F_DUPFD_CLOEXEC
         } else {
             libc::F_DUPFD
         };
-        let placed = sys::fcntl(spare.fd.as_raw_fd(), command, 0);
-        process.release(spare.fd.as_raw_fd());
-        sys::close(spare.fd.into_raw_fd());
-        Ok((placed?, spare.number))
+        let placed = sys::fcntl(fd.as_raw_fd(), command, 0);
+        let twin = self.beside(process, fd);
+        Ok((placed?, Placed { number, twin }))
     }
 
-    /// A descriptor in the place of others: all these numbers stand for it from now on. Their flags stay. The agent's number of it.
+    /// A descriptor in the place of others: all these numbers stand for it from now on. Their flags stay.
     pub(crate) fn replace(
         &self,
-        process: &Process,
+        process: &'static Process,
         link: &Link,
         numbers: &[RawFd],
-    ) -> Result<u64, Errno> {
+    ) -> Result<Placed, Errno> {
         let Spare {
             number: agents, fd, ..
         } = self.take(process, link)?;
@@ -132,8 +207,10 @@ impl Stash {
             };
             done = done.and(sys::dup3(fd.as_raw_fd(), *number, cloexec));
         }
-        process.release(fd.as_raw_fd());
-        sys::close(fd.into_raw_fd());
-        done.map(|()| agents)
+        let twin = self.beside(process, fd);
+        done.map(|()| Placed {
+            number: agents,
+            twin,
+        })
     }
 }

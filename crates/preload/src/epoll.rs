@@ -431,7 +431,9 @@ impl Epoll {
             let slept = if left == Some(Duration::ZERO) {
                 sys::ppoll(&mut system, left, mask).map(|_| ())
             } else {
-                poll::sleep(process, &kick, &mut system, left, mask)
+                poll::sleep(process, &kick, &mut system, deadline, mask, || {
+                    self.is_ready() || cancelled.is_over()
+                })
             };
             kick.cancel();
             let found = self.collect(events);
@@ -489,9 +491,11 @@ fn without_bump(events: &mut [epoll_event], count: usize) -> usize {
     left
 }
 
-/// Wakes one of the threads that sleep; false if none does.
+/// Wakes one of the threads that wait, unless one is awake, and looks before it sleeps or goes: the one that hands events out, often. False if none
+/// waits.
 fn wake_one(inner: &Inner) -> bool {
-    inner.sleepers.iter().any(|kick| kick.wake_if_asleep())
+    inner.sleepers.iter().any(|kick| kick.is_awake())
+        || inner.sleepers.iter().any(|kick| kick.wake_if_asleep())
 }
 
 /// A thread's place among those that wait.

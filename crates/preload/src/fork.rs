@@ -9,7 +9,7 @@ use std::os::fd::RawFd;
 use std::sync::Arc;
 
 use crate::guard::{self, Stay};
-use crate::process::{self, existing};
+use crate::process::{self, Process, existing};
 use crate::socket::Socket;
 use crate::socket::custody::{has_number, number_of};
 use crate::sys;
@@ -116,6 +116,9 @@ extern "C" fn at_start() {
 
 /// A descriptor that came from elsewhere is known for what it is. Those of one connection are one socket.
 pub(crate) fn receive(fd: RawFd) {
+    if existing().is_some_and(Process::is_aside) {
+        return;
+    }
     let Some(number) = number_of(fd) else { return };
     let process = process::process();
     let mut things = process.table.used(0, RawFd::MAX).into_iter();

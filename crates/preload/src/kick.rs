@@ -8,6 +8,7 @@ use std::task::{Wake, Waker};
 
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::io::Errno;
+use sidecore_client::Wakes;
 
 use crate::process::{self, Process};
 use crate::sys;
@@ -75,19 +76,75 @@ impl Kick {
         }
     }
 
-    /// Ends the thread's sleep; false if it does not sleep.
-    pub(crate) fn wake_if_asleep(&self) -> bool {
+    /// Whether the thread is neither asleep nor about to wake: what is noted now it will find.
+    pub(crate) fn is_awake(&self) -> bool {
+        self.state.load(Ordering::SeqCst) == AWAKE
+    }
+
+    /// Ends the thread's sleep, within a batch of wakes at the end of that; false if it does not sleep.
+    pub(crate) fn wake_if_asleep(self: &Arc<Self>) -> bool {
         // Read first: most wakes find it awake, and the thread itself is among those that wake.
         let asleep = self.state.load(Ordering::SeqCst) == ASLEEP
             && self
                 .state
                 .compare_exchange(ASLEEP, KICKED, Ordering::SeqCst, Ordering::SeqCst)
                 .is_ok();
-        if asleep {
-            let _ = rustix::io::write(sys::borrow(self.fd), &1u64.to_ne_bytes());
+        if asleep && !put_off(self) {
+            self.kick();
         }
         asleep
     }
+
+    fn kick(&self) {
+        let _ = rustix::io::write(sys::borrow(self.fd), &1u64.to_ne_bytes());
+    }
+}
+
+/// Kicks of the batch of wakes that this thread is in.
+#[derive(Default)]
+struct Batch {
+    open: bool,
+    kicks: Vec<Arc<Kick>>,
+}
+
+thread_local! {
+    static BATCH: RefCell<Batch> = const { RefCell::new(Batch { open: false, kicks: Vec::new() }) };
+}
+
+/// Notes a kick for the end of the batch; false if this thread is in none.
+fn put_off(kick: &Arc<Kick>) -> bool {
+    let noted = BATCH.try_with(|batch| {
+        let mut batch = batch.borrow_mut();
+        if batch.open {
+            batch.kicks.push(Arc::clone(kick));
+        }
+        batch.open
+    });
+    noted.unwrap_or(false)
+}
+
+/// This thread hands a batch of events out. A thread that the first of them woke would often have done with it, and sleep again, before it got
+/// the second: they are woken at the end.
+pub(crate) const WAKES: Wakes = Wakes {
+    begin: begin_batch,
+    end: end_batch,
+};
+
+fn begin_batch() {
+    // A thread that is ending wakes one by one.
+    let _ = BATCH.try_with(|batch| batch.borrow_mut().open = true);
+}
+
+fn end_batch() {
+    let kicks = BATCH.try_with(|batch| {
+        let mut batch = batch.borrow_mut();
+        batch.open = false;
+        std::mem::take(&mut batch.kicks)
+    });
+    let mut kicks = kicks.unwrap_or_default();
+    kicks.drain(..).for_each(|kick| kick.kick());
+    // Its memory is used again.
+    let _ = BATCH.try_with(|batch| batch.borrow_mut().kicks = kicks);
 }
 
 impl Wake for Kick {

@@ -1,11 +1,16 @@
 //! The program's memory, of which only the program says that it is there. What is small is copied by the system, which tells a bad address
-//! instead of faulting (EFAULT). Buffers of reads and writes are used as they are: for them only what can never be memory is refused.
+//! instead of faulting (EFAULT), unless it lies on the stack of the thread that calls, which is there: most arguments do, and the copy takes
+//! two system calls. Buffers of reads and writes are used as they are: for them only what can never be memory is refused.
 
+use std::cell::Cell;
 use std::mem::MaybeUninit;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use libc::{c_long, c_void, iovec};
 use rustix::io::Errno;
+
+use crate::guard::Stay;
+use crate::sys;
 
 /// No program has memory below this: the system maps nothing there (vm.mmap_min_addr).
 const LOWEST: usize = 4096;
@@ -24,6 +29,40 @@ pub(crate) fn may_be(at: *const c_void, len: usize) -> Result<(), Errno> {
         _ if at >= LOWEST && ends.is_some_and(|end| end <= HIGHEST) => Ok(()),
         _ => Err(Errno::FAULT),
     }
+}
+
+thread_local! {
+    /// This thread's stack, from its lowest address to its end; zeros: not asked for yet.
+    static STACK: Cell<(usize, usize)> = const { Cell::new((0, 0)) };
+}
+
+/// Whether so many bytes lie on the stack of the calling thread, in the part that its callers use: those pages are there, to be read and
+/// written. False on a stack that is not the thread's own (a signal handler's, a coroutine's).
+#[inline(never)]
+fn is_on_stack(at: *const c_void, len: usize) -> bool {
+    let frame = 0u8;
+    // Below the frames of all callers.
+    let here = (&raw const frame).addr();
+    let (lowest, end) = match STACK.try_with(Cell::get) {
+        Ok((0, 0)) => learn_stack(),
+        Ok(known) => known,
+        // The thread is ending.
+        Err(_) => return false,
+    };
+    let at = at.addr();
+    lowest <= here && here < at && at.checked_add(len).is_some_and(|to| to <= end)
+}
+
+#[cold]
+fn learn_stack() -> (usize, usize) {
+    // It reads a file for the first thread.
+    let _stay = Stay::begin();
+    let errno = sys::errno();
+    // Without an answer nothing is on it.
+    let stack = sys::own_stack().unwrap_or((usize::MAX, 0));
+    sys::set_errno(errno);
+    let _ = STACK.try_with(|place| place.set(stack));
+    stack
 }
 
 /// One copy by the system, between two places of this process.
@@ -70,7 +109,7 @@ pub(crate) unsafe fn read(from: *const c_void, out: &mut [u8]) -> Result<(), Err
     if out.is_empty() {
         return Ok(());
     }
-    if !REFUSED.load(Ordering::Relaxed) {
+    if !is_on_stack(from, out.len()) && !REFUSED.load(Ordering::Relaxed) {
         let ours = out.as_mut_ptr().cast();
         match copy(libc::SYS_process_vm_readv, ours, from.cast_mut(), out.len()) {
             Ok(()) => return Ok(()),
@@ -78,7 +117,8 @@ pub(crate) unsafe fn read(from: *const c_void, out: &mut [u8]) -> Result<(), Err
             Err(_) => {}
         }
     }
-    // SAFETY: the caller's promise.
+    // SAFETY: on this thread's stack, which is there; else the caller's promise. A program that shares its argument with other threads while it
+    // calls has a race of its own.
     unsafe { std::ptr::copy_nonoverlapping(from.cast::<u8>(), out.as_mut_ptr(), out.len()) };
     Ok(())
 }
@@ -93,7 +133,7 @@ pub(crate) unsafe fn write(to: *mut c_void, bytes: &[u8]) -> Result<(), Errno> {
     if bytes.is_empty() {
         return Ok(());
     }
-    if !REFUSED.load(Ordering::Relaxed) {
+    if !is_on_stack(to, bytes.len()) && !REFUSED.load(Ordering::Relaxed) {
         let ours = bytes.as_ptr().cast_mut().cast();
         match copy(libc::SYS_process_vm_writev, ours, to, bytes.len()) {
             Ok(()) => return Ok(()),
@@ -101,7 +141,7 @@ pub(crate) unsafe fn write(to: *mut c_void, bytes: &[u8]) -> Result<(), Errno> {
             Err(_) => {}
         }
     }
-    // SAFETY: the caller's promise.
+    // SAFETY: as above.
     unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), to.cast::<u8>(), bytes.len()) };
     Ok(())
 }
@@ -125,6 +165,43 @@ pub(crate) unsafe fn value<T: Copy>(from: *const T) -> Result<T, Errno> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Whether a word of the caller's is on the stack of the thread that runs this.
+    fn is_here(word: &u64) -> bool {
+        is_on_stack((&raw const *word).cast(), 8)
+    }
+
+    #[test]
+    fn only_what_callers_have_on_this_threads_stack_needs_no_look() {
+        let (word, heap) = (7u64, Box::new(7u64));
+        assert!(is_here(&word));
+        assert!(!is_here(&heap));
+        let (lowest, end) = STACK.get();
+        assert!(lowest < end);
+        let at = |address: usize| std::ptr::without_provenance::<c_void>(address);
+        assert!(!is_on_stack(at(end - 4), 8), "it goes over the end");
+        assert!(!is_on_stack(at(end - 4), usize::MAX));
+        assert!(!is_on_stack(at(lowest), 8), "nobody uses that");
+        std::thread::scope(|scope| {
+            let other = scope.spawn(|| {
+                let own = 8u64;
+                (is_here(&word), is_here(&own))
+            });
+            assert_eq!(other.join().unwrap(), (false, true));
+        });
+        assert!(is_here(&word));
+    }
+
+    #[test]
+    fn words_on_the_stack_are_copied_both_ways() {
+        let mut word = 7u64;
+        // SAFETY: a word of this thread's.
+        unsafe {
+            assert_eq!(write((&raw mut word).cast(), &9u64.to_ne_bytes()), Ok(()));
+            assert_eq!(value(&raw const word), Ok(9));
+        }
+        assert_eq!(word, 9);
+    }
 
     #[test]
     fn bad_addresses_are_told() {

@@ -2,6 +2,7 @@
 
 mod groups;
 mod table;
+mod value;
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;
@@ -21,6 +22,10 @@ use table::{
     REUSE_PORT, SEGMENT, SEND_BUFFER, TCP_INFO, URGENT_INLINE, V6_ONLY, WRITE_TIMEOUT, time,
     time_bytes, translate,
 };
+use value::Value;
+
+/// Room for as many options as servers set on a connection.
+const USUAL: usize = 8;
 
 /// What a program has set on a socket.
 #[derive(Clone, Default)]
@@ -28,7 +33,7 @@ pub(crate) struct Settings {
     pub(crate) read_timeout: Option<Duration>,
     pub(crate) write_timeout: Option<Duration>,
     /// Level, name and value as it is told when asked, each option once, in the order in which they were set first.
-    set: Vec<(c_int, c_int, Vec<u8>)>,
+    set: Vec<(c_int, c_int, Value)>,
     /// What was joined before there was a socket of the engine's to join with.
     groups: Vec<Membership>,
     /// The datagram that is being put together (MSG_MORE, UDP_CORK), and where it goes.
@@ -55,19 +60,21 @@ pub(crate) struct Wanted {
 }
 
 impl Settings {
-    /// Remembers a value that was taken.
+    /// Remembers a value that the system has taken.
     pub(crate) fn remember(&mut self, kind: Kind, level: c_int, name: c_int, value: &[u8]) {
-        self.stream = kind == Kind::Stream;
         if let Some(change) = groups::change(level, name, value) {
+            self.stream = kind == Kind::Stream;
             self.groups.extend(change);
             return;
         }
-        let value = match groups::interface(value) {
-            // However the interface was named, its address is told.
-            Some(address) if (level, name) == MULTICAST_IF => address.to_be_bytes().to_vec(),
-            // What is not checked here is kept as it came: the system has taken it.
-            _ => table::check((level, name), value).unwrap_or_else(|_| value.to_vec()),
-        };
+        // What is not checked here is kept as it came.
+        let told = checked((level, name), value).unwrap_or_else(|_| Value::new(value));
+        self.keep(kind, (level, name), told);
+    }
+
+    /// Remembers a value as it is told.
+    fn keep(&mut self, kind: Kind, (level, name): Name, value: Value) {
+        self.stream = kind == Kind::Stream;
         match (level, name) {
             READ_TIMEOUT => self.read_timeout = time(&value).ok().and_then(timeout),
             WRITE_TIMEOUT => self.write_timeout = time(&value).ok().and_then(timeout),
@@ -76,7 +83,12 @@ impl Settings {
         let mut all = self.set.iter_mut();
         match all.find(|(l, n, _)| (*l, *n) == (level, name)) {
             Some((.., old)) => *old = value,
-            None => self.set.push((level, name, value)),
+            None => {
+                if self.set.is_empty() {
+                    self.set.reserve(USUAL);
+                }
+                self.set.push((level, name, value));
+            }
         }
     }
 
@@ -221,6 +233,16 @@ impl Settings {
     }
 }
 
+/// A value, checked, as it is told when asked for.
+fn checked(name: Name, value: &[u8]) -> Result<Value, Errno> {
+    if name == MULTICAST_IF {
+        // However the interface was named, its address is told.
+        let address = groups::interface(value).ok_or(Errno::INVAL)?;
+        return Ok(Value::new(&address.to_be_bytes()));
+    }
+    table::check(name, value)
+}
+
 impl Socket {
     /// Does what is no option of the engine's to its socket, which was just made.
     pub(crate) fn dress(&self, raw: &RawSocket) {
@@ -245,11 +267,7 @@ impl Socket {
         if let Some(change) = groups::change(level, name, value) {
             return self.change_membership(&change?);
         }
-        if which == MULTICAST_IF {
-            groups::interface(value).ok_or(Errno::INVAL)?;
-        } else {
-            table::check(which, value)?;
-        }
+        let as_told = checked(which, value)?;
         match (which, translate(which, value)) {
             (CONGESTION, Some((_, wanted))) => self.may_control(wanted)?,
             (V6_ONLY, _) if self.raw().is_some() => return Err(Errno::INVAL),
@@ -264,7 +282,7 @@ impl Socket {
             raw.set_urgent_inline(table::number(level, value)? != 0);
         }
         let kind = self.kind;
-        self.settings(|settings| settings.remember(kind, level, name, value));
+        self.settings(|settings| settings.keep(kind, which, as_told));
         if which == SEND_BUFFER
             && let (Some(raw), Some(bytes)) = (self.raw(), self.settings(|s| s.send_buffer()))
         {

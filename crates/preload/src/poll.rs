@@ -1,5 +1,6 @@
 //! Waiting for descriptors of both kinds: poll, select, and blocking calls on sockets that have both.
 
+use std::cell::Cell;
 use std::os::fd::RawFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -83,6 +84,11 @@ impl Watched {
         }
     }
 
+    /// What there is to tell of it.
+    fn told(&self, fds: &[pollfd]) -> c_short {
+        self.ready() & (fds[self.at].events | ALWAYS)
+    }
+
     fn ready(&self) -> c_short {
         match &self.source {
             Source::Socket(raw) => bits(raw.ready()),
@@ -154,7 +160,11 @@ pub(crate) fn poll(
                 false => Ok(()),
             }
         } else {
-            sleep(process, &kick, &mut system, left, mask)
+            sleep(process, &kick, &mut system, deadline, mask, || {
+                watched
+                    .iter()
+                    .any(|watched| watched.has_moved() || watched.ready() != 0)
+            })
         };
         kick.cancel();
         look(fds, &watched);
@@ -209,9 +219,9 @@ fn sort(
 fn look(fds: &mut [pollfd], watched: &[Watched]) -> usize {
     let mut found = 0;
     for watched in watched {
-        let fd = &mut fds[watched.at];
-        fd.revents = watched.ready() & (fd.events | ALWAYS);
-        found += usize::from(fd.revents != 0);
+        let told = watched.told(fds);
+        fds[watched.at].revents = told;
+        found += usize::from(told != 0);
     }
     found
 }
@@ -233,13 +243,15 @@ fn merge(fds: &mut [pollfd], system: &[pollfd], watched: &[Watched]) -> usize {
     found
 }
 
-/// One sleep, on the system's descriptors, the thread's kick, and the event queue if nobody else looks after it.
+/// A sleep, on the system's descriptors, the thread's kick, and the event queue if nobody else looks after it. Who does that goes on with it while
+/// what comes is for other threads, as `found` tells.
 pub(crate) fn sleep(
     process: &'static Process,
     kick: &Arc<Kick>,
     system: &mut Vec<pollfd>,
-    left: Option<Duration>,
+    deadline: Option<Instant>,
     mask: Option<Mask>,
+    found: impl Fn() -> bool,
 ) -> Result<(), Errno> {
     let own = system.len();
     let readable = |fd: RawFd| pollfd {
@@ -247,30 +259,48 @@ pub(crate) fn sleep(
         events: libc::POLLIN,
         revents: 0,
     };
-    let mut slept = Ok(());
+    // How the last sleep ended, and whether it was by the event queue or another thread.
+    let ended = Cell::new((Ok(()), false));
     let mut rest = |queue: Option<RawFd>, limit: Option<Duration>| {
         system.push(readable(kick.fd()));
         system.extend(queue.map(readable));
+        let left = deadline.map(|at| at.saturating_duration_since(Instant::now()));
         let time = match (left, limit) {
             (Some(left), Some(limit)) => Some(left.min(limit)),
             (left, limit) => left.or(limit),
         };
-        slept = sys::ppoll(system, time, mask).map(|_| ());
+        let slept = sys::ppoll(system, time, mask);
+        let by_system = system[..own].iter().any(|fd| fd.revents != 0);
+        ended.set((slept.map(|_| ()), slept.is_ok_and(|n| n > 0) && !by_system));
         system.truncate(own);
         // What is handed out after the sleep is not to wake this thread again.
         kick.cancel();
+    };
+    let again = || {
+        let (_, by_others) = ended.get();
+        if !by_others || found() {
+            return false;
+        }
+        kick.prepare();
+        // What came since is looked at before the sleep.
+        let nothing = !found();
+        if !nothing {
+            kick.cancel();
+        }
+        nothing
     };
     match process.opened() {
         Some(link) => {
             use std::os::fd::AsRawFd;
             let retry = process.retry();
-            link.sockets.rest(&kick.waker(), |queue, limit| {
+            let rest = |queue: Option<std::os::fd::BorrowedFd<'_>>, limit: Option<Duration>| {
                 rest(queue.map(|fd| fd.as_raw_fd()), limit.or(retry));
-            });
+            };
+            link.sockets.rest(&kick.waker(), rest, again);
         }
         None => rest(None, process.retry()),
     }
-    slept
+    ended.get().0
 }
 
 /// Repeats an attempt on one descriptor until it does not say AGAIN, waiting for these bits between; AGAIN when time is up.

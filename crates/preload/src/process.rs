@@ -3,7 +3,7 @@
 use std::os::fd::{AsRawFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
 use std::path::Path;
 use std::ptr::null_mut;
-use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
@@ -12,6 +12,7 @@ use sidecore_client::{Death, Sockets, SocketsConfig, Ual, UalConfig};
 
 use crate::config::{Addresses, Config, NoEngine, Take};
 use crate::descriptors::Stash;
+use crate::kick::WAKES;
 use crate::lent::Loans;
 use crate::socket::custody::recalled;
 use crate::table::{Table, Thing, lock};
@@ -63,6 +64,8 @@ pub(crate) struct Process {
     listeners_due: AtomicBool,
     /// How often they were.
     renewals: AtomicU64,
+    /// All descriptors are the system's from here on.
+    aside: AtomicBool,
 }
 
 /// How many links there were before.
@@ -109,6 +112,7 @@ pub(crate) fn renew() -> Option<(&'static Process, &'static Process)> {
     if let Some(config) = old.config.get() {
         let _ = new.config.set(config.clone());
     }
+    new.aside.store(old.is_aside(), Ordering::Relaxed);
     let new: &'static Process = Box::leak(Box::new(new));
     PROCESS.store(std::ptr::from_ref(new).cast_mut(), Ordering::Release);
     Some((old, new))
@@ -132,6 +136,7 @@ impl Process {
             listens: AtomicBool::new(false),
             listeners_due: AtomicBool::new(false),
             renewals: AtomicU64::new(0),
+            aside: AtomicBool::new(false),
         }
     }
 
@@ -233,6 +238,21 @@ impl Process {
         }
     }
 
+    /// Everything is the system's from here on: what there is, and what will be.
+    pub(crate) fn step_aside(&self) {
+        self.aside.store(true, Ordering::Relaxed);
+        for fd in self.table.used(0, RawFd::MAX) {
+            drop(self.table.take(fd));
+        }
+        log::debug("filtered: the library steps aside");
+    }
+
+    /// Whether the library has nothing to do with this process's sockets any more.
+    #[inline]
+    pub(crate) fn is_aside(&self) -> bool {
+        self.aside.load(Ordering::Relaxed)
+    }
+
     /// A socket listens at the engine from here on.
     pub(crate) fn listens(&self) {
         self.listens.store(true, Ordering::Relaxed);
@@ -248,7 +268,7 @@ impl Process {
 
     /// Looks for an engine in place of one that is gone, once a second at most, and lets the listeners listen there. To be called with
     /// nothing locked, by whoever waits. How often they did so far.
-    pub(crate) fn tend(&self) -> u64 {
+    pub(crate) fn tend(&'static self) -> u64 {
         if self.retry().is_some()
             && matches!(self.try_link(), Some(Ok(_)))
             && self.listeners_due.swap(false, Ordering::AcqRel)
@@ -259,7 +279,7 @@ impl Process {
         self.renewals.load(Ordering::Acquire)
     }
 
-    fn listen_anew(&self) {
+    fn listen_anew(&'static self) {
         for fd in self.table.used(0, RawFd::MAX) {
             if let Some(Thing::Socket(socket)) = self.get(fd)
                 && let Err(error) = socket.listen_anew(self)
@@ -345,7 +365,7 @@ impl Process {
 
     /// Moves a descriptor of the library's own to a high number, out of the way of the program's, and keeps it.
     pub(crate) fn keep_high(&self, fd: OwnedFd) -> OwnedFd {
-        let moved = sys::fcntl(fd.as_raw_fd(), libc::F_DUPFD_CLOEXEC, high().into());
+        let moved = dup_high(fd.as_raw_fd());
         let fd = match moved {
             Ok(high) => {
                 sys::close(fd.into_raw_fd());
@@ -360,17 +380,35 @@ impl Process {
 
     /// A second descriptor for the same, of the library's own; an error where there is no room for it.
     pub(crate) fn double_high(&self, fd: RawFd) -> Result<OwnedFd, Errno> {
-        let doubled = sys::fcntl(fd, libc::F_DUPFD_CLOEXEC, high().into())?;
+        let doubled = dup_high(fd)?;
         self.keep(doubled);
         // SAFETY: just made, and nobody else's.
         Ok(unsafe { OwnedFd::from_raw_fd(doubled) })
     }
 }
 
+/// What [`high`] said last; 0: it was not asked yet.
+static HIGH: AtomicI32 = AtomicI32::new(0);
+
 /// Where the numbers of the library's own descriptors begin.
 fn high() -> RawFd {
     let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
-    limit.unwrap_or(4096).clamp(256, 4096) as RawFd - 128
+    let high = limit.unwrap_or(4096).clamp(256, 4096) as RawFd - 128;
+    HIGH.store(high, Ordering::Relaxed);
+    high
+}
+
+/// One more number for a descriptor, a high one.
+fn dup_high(fd: RawFd) -> Result<RawFd, Errno> {
+    let dup = |from: RawFd| sys::fcntl(fd, libc::F_DUPFD_CLOEXEC, from.into());
+    match HIGH.load(Ordering::Relaxed) {
+        0 => dup(high()),
+        known => match dup(known) {
+            // The limit is another now, perhaps.
+            Err(Errno::INVAL | Errno::MFILE) => dup(high()),
+            done => done,
+        },
+    }
 }
 
 fn open(path: &Path, config: &Config) -> Result<Link, std::io::Error> {
@@ -384,7 +422,11 @@ fn open(path: &Path, config: &Config) -> Result<Link, std::io::Error> {
     };
     sidecore_sys::descriptors::number_from(high());
     let ual = Ual::open(path, &wish)?;
-    let sockets = Sockets::new(&ual, SocketsConfig::default())?;
+    let settings = SocketsConfig {
+        wakes: Some(WAKES),
+        ..SocketsConfig::default()
+    };
+    let sockets = Sockets::new(&ual, settings)?;
     if let Err(error) = ual.on_recall(recalled) {
         log::info(format_args!("connections cannot be shared: {error}"));
     }

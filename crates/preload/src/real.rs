@@ -124,6 +124,8 @@ real! {
     pwritev2(fd: c_int, list: *const iovec, count: c_int, offset: off_t, flags: c_int) -> ssize_t;
     sockatmark(fd: c_int) -> c_int;
     pthread_cancel(thread: pthread_t) -> c_int;
+    chroot(path: *const c_char) -> c_int;
+    prctl(option: c_int, second: c_ulong, third: c_ulong, fourth: c_ulong, fifth: c_ulong) -> c_int;
     sigaction(signal: c_int, new: *const libc::sigaction, old: *mut libc::sigaction) -> c_int;
     signal(signal: c_int, handler: libc::sighandler_t) -> libc::sighandler_t;
     __sysv_signal(signal: c_int, handler: libc::sighandler_t) -> libc::sighandler_t;

@@ -17,9 +17,10 @@ use std::task::Waker;
 use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
-use sidecore_client::{Opt, RawSocket, Shut, is_elsewhere};
+use sidecore_client::{Opt, RawSocket, Share, Shut, is_elsewhere};
 
 use crate::config::Place;
+use crate::descriptors::{Placed, Twin};
 use crate::epoll::Item;
 use crate::errors::{errno, told};
 use crate::options::Settings;
@@ -71,8 +72,8 @@ pub(crate) enum Route {
 struct Listening {
     local: SocketAddr,
     backlog: u32,
-    /// Who knows it may listen, too.
-    key: u64,
+    /// Who may listen there, too: those that share the port, and its copies.
+    share: Share,
     /// It only has its port: the program has not called listen.
     held: bool,
 }
@@ -90,11 +91,21 @@ struct State {
     connected: bool,
     /// Numbers that stand for it.
     numbers: Vec<RawFd>,
+    /// The library's own number of the descriptor.
+    twin: Option<Twin>,
     /// Its entries in epoll sets.
     items: Vec<Weak<Item>>,
     custody: Custody,
     /// Who polls the descriptor: to be told when the connection is here.
     pollers: Vec<(u64, Waker)>,
+}
+
+impl State {
+    /// A descriptor of the agent's stands for it from now on; the agent's number.
+    fn has(&mut self, placed: Placed) -> u64 {
+        self.twin = placed.twin;
+        placed.number
+    }
 }
 
 /// A socket.
@@ -129,6 +140,7 @@ impl Socket {
                 settings: Settings::default(),
                 listening: None,
                 numbers: Vec::new(),
+                twin: None,
                 items: Vec::new(),
                 custody: Custody::default(),
                 pollers: Vec::new(),
@@ -209,6 +221,7 @@ impl Socket {
                 listening: state.listening,
                 connected: false,
                 numbers: state.numbers.clone(),
+                twin: None,
                 items: Vec::new(),
                 custody,
                 pollers: Vec::new(),
@@ -255,9 +268,20 @@ impl Socket {
         }
     }
 
-    /// One fewer.
+    /// One fewer. With the last the library's own goes, too: nobody is to think that the program holds the descriptor.
     pub(crate) fn remove_number(&self, fd: RawFd) {
-        lock(&self.state).numbers.retain(|other| *other != fd);
+        let twin = {
+            let mut state = lock(&self.state);
+            state.numbers.retain(|other| *other != fd);
+            let last = state.numbers.is_empty();
+            last.then(|| state.twin.take()).flatten()
+        };
+        drop(twin);
+    }
+
+    /// The library's own number of the descriptor, if there is one, to be used otherwise.
+    pub(crate) fn take_twin(&self) -> Option<Twin> {
+        lock(&self.state).twin.take()
     }
 
     /// Until when a read or write may wait.
@@ -306,13 +330,18 @@ impl Socket {
     }
 
     /// From here on its numbers stand for the engine's socket.
-    pub(super) fn become_engines(&self, process: &Process, raw: RawSocket) -> Result<(), Errno> {
+    pub(super) fn become_engines(
+        &self,
+        process: &'static Process,
+        raw: RawSocket,
+    ) -> Result<(), Errno> {
         let link = process.link().ok_or(Errno::NETDOWN)?;
         self.dress(&raw);
         let mut state = lock(&self.state);
         let mut number = None;
         if state.role != Role::Engine {
-            number = Some(process.stash.replace(process, &link, &state.numbers)?);
+            let placed = process.stash.replace(process, &link, &state.numbers)?;
+            number = Some(state.has(placed));
         }
         state.role = Role::Engine;
         state.raw = Some(raw);

@@ -197,6 +197,22 @@ pub(crate) fn raise_sigpipe() {
     }
 }
 
+/// The calling thread's stack: its lowest address and its end. `None` if the system does not say.
+pub(crate) fn own_stack() -> Option<(usize, usize)> {
+    let mut attributes = std::mem::MaybeUninit::<libc::pthread_attr_t>::uninit();
+    let (mut lowest, mut size) = (std::ptr::null_mut::<c_void>(), 0);
+    // SAFETY: the attributes are written by the first call, and used and given back only if that did well; the places live over the calls.
+    let told = unsafe {
+        if libc::pthread_getattr_np(libc::pthread_self(), attributes.as_mut_ptr()) != 0 {
+            return None;
+        }
+        let told = libc::pthread_attr_getstack(attributes.as_ptr(), &raw mut lowest, &raw mut size);
+        libc::pthread_attr_destroy(attributes.as_mut_ptr());
+        told
+    };
+    (told == 0).then(|| (lowest.addr(), lowest.addr() + size))
+}
+
 /// A number that nobody guesses.
 pub(crate) fn random() -> u64 {
     let mut bytes = [0u8; 8];

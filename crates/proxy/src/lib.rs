@@ -177,18 +177,22 @@ impl Service {
     fn rest(&self) {
         let epoll = &self.epoll;
         let waker = Waker::noop();
-        self.sockets.rest(waker, |queue, limit| {
-            let mut fds = vec![PollFd::new(epoll, PollFlags::IN)];
-            if let Some(queue) = queue {
-                fds.push(PollFd::from_borrowed_fd(queue, PollFlags::IN));
-            }
-            let limit = limit.map(|limit| rustix::time::Timespec {
-                tv_sec: limit.as_secs().min(i64::MAX as u64) as i64,
-                tv_nsec: limit.subsec_nanos().into(),
-            });
-            // An interrupted sleep is a short one.
-            let _ = poll(&mut fds, limit.as_ref());
-        });
+        self.sockets.rest(
+            waker,
+            |queue, limit| {
+                let mut fds = vec![PollFd::new(epoll, PollFlags::IN)];
+                if let Some(queue) = queue {
+                    fds.push(PollFd::from_borrowed_fd(queue, PollFlags::IN));
+                }
+                let limit = limit.map(|limit| rustix::time::Timespec {
+                    tv_sec: limit.as_secs().min(i64::MAX as u64) as i64,
+                    tv_nsec: limit.subsec_nanos().into(),
+                });
+                // An interrupted sleep is a short one.
+                let _ = poll(&mut fds, limit.as_ref());
+            },
+            || false,
+        );
     }
 
     /// Takes what the system has to say.

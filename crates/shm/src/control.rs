@@ -493,13 +493,12 @@ impl WaitCell {
         )
     }
 
-    /// Wakes the cell's sleeper from another thread of the application. One that sleeps in epoll, on the cell's socket, sleeps on: the engine would not wake
-    /// it any more if this did, and there is no byte for it.
+    /// Wakes the cell's sleeper from another thread of the application. Why is to be written before, and the sleeper must look for it between
+    /// [`WaitCell::prepare`] and [`WaitCell::sleep`], as it looks at its queues: else a wake just before the announcement is lost. One that sleeps in
+    /// epoll, on the cell's socket, sleeps on: the engine would not wake it any more if this did, and there is no byte for it.
     pub fn wake(&self) {
         let word = self.word();
-        let (from, to) = (WAIT_SLEEPING, WAIT_WOKEN);
-        let taken = word.compare_exchange(from, to, Ordering::Release, Ordering::Relaxed);
-        if taken.is_ok() {
+        if protocol::wake_by_hand::<Real>(word) {
             futex_wake(word, 1);
         }
     }

@@ -166,6 +166,15 @@ pub fn announce_wait<'a, A: Atomics>(
     A::fence();
 }
 
+/// Application, another thread than the cell's owner, after writing somewhere why: whether the owner sleeps on its futex and is this caller's to wake.
+/// The owner looks for the reason between [`announce_wait`] and the sleep, as it looks at its queues.
+pub fn wake_by_hand<A: Atomics>(cell: &A::U32) -> bool {
+    // The reason before, the cell after.
+    A::fence();
+    // Release: whoever wakes by it sees the reason. One that polls is left alone: the engine would not wake it any more.
+    cell.exchange(WAIT_SLEEPING, WAIT_WOKEN, Ordering::Release)
+}
+
 /// Application: takes the announcement back, after a sleep or in place of one.
 pub fn cancel_wait<'a, A: Atomics>(
     cell: &A::U32,

@@ -73,6 +73,11 @@ fn no_event_finds_its_sleeper_asleep_for_ever() {
 }
 
 #[test]
+fn no_call_by_another_thread_finds_a_sleeper_asleep_for_ever() {
+    model(3, || scenarios::application_is_called::<Loom>(2, true));
+}
+
+#[test]
 fn no_command_finds_the_engine_asleep_for_ever() {
     model(3, || scenarios::engine_sleeps::<Loom>(1, 3));
 }
@@ -92,6 +97,20 @@ fn no_credit_leaves_the_engine_starving() {
 fn without_fences_an_application_sleeps_for_ever() {
     model(3, || {
         scenarios::application_sleeps::<LoomWithoutFences>(1, 1, WAIT_SLEEPING);
+    });
+}
+
+#[test]
+#[should_panic(expected = "deadlock")]
+fn who_does_not_look_for_a_call_sleeps_for_ever() {
+    model(3, || scenarios::application_is_called::<Loom>(1, false));
+}
+
+#[test]
+#[should_panic(expected = "deadlock")]
+fn without_fences_a_call_is_not_heard() {
+    model(3, || {
+        scenarios::application_is_called::<LoomWithoutFences>(1, true);
     });
 }
 

@@ -48,6 +48,9 @@ fn sleeping_applications() {
     check(200, || {
         scenarios::application_sleeps::<Shuttle>(2, 12, WAIT_POLLING);
     });
+    check(200, || {
+        scenarios::application_is_called::<Shuttle>(12, true)
+    });
 }
 
 #[test]

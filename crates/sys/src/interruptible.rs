@@ -159,6 +159,10 @@ pub unsafe fn give_up(context: *mut c_void) {
 }
 
 /// Where the thread goes on.
+///
+/// # Safety
+///
+/// `context` is what the system gave to a signal handler, which has not returned.
 #[cfg(target_arch = "x86_64")]
 unsafe fn counter<'a>(context: *mut c_void) -> &'a mut i64 {
     let context = context.cast::<libc::ucontext_t>();
@@ -166,6 +170,11 @@ unsafe fn counter<'a>(context: *mut c_void) -> &'a mut i64 {
     unsafe { &mut (*context).uc_mcontext.gregs[libc::REG_RIP as usize] }
 }
 
+/// Where the thread goes on.
+///
+/// # Safety
+///
+/// As above.
 #[cfg(target_arch = "aarch64")]
 unsafe fn counter<'a>(context: *mut c_void) -> &'a mut u64 {
     let context = context.cast::<libc::ucontext_t>();

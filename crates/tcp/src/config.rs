@@ -104,6 +104,10 @@ pub struct Config {
     /// The first sixteen segments of data are acknowledged at once, each by an ACK of its own, as Linux does. Otherwise those ACKs wait
     /// for a millisecond, so that the application's answer can carry them.
     pub quick_ack: bool,
+    /// The ACK of a peer's FIN that comes first waits as long as that of data may, so that the application's own FIN, or its last data, can
+    /// carry it: "This acknowledgment should be piggybacked on a segment being transmitted if possible" (RFC 9293 section 3.10.7.4). Linux does so.
+    /// Otherwise it is sent at once.
+    pub delay_fin_ack: bool,
     /// Nagle's algorithm is off.
     pub no_delay: bool,
     /// Lower bound of the retransmission timeout.
@@ -165,6 +169,7 @@ impl Default for Config {
             sack: true,
             delayed_ack: Duration::from_millis(40),
             quick_ack: false,
+            delay_fin_ack: false,
             no_delay: false,
             min_rto: Duration::from_millis(200),
             min_rto_above_srtt: false,

@@ -296,7 +296,8 @@ impl Connection {
         connection
     }
 
-    fn new(now: Instant, config: &Config, iss: SeqNumber) -> Self {
+    /// The flags of one that has not begun.
+    fn flags(config: &Config) -> Flags {
         let mut flags = Flags::UNSYNCHRONIZED;
         flags.assign(Flags::TIMESTAMPS, config.timestamps);
         flags.assign(Flags::SACK, config.sack);
@@ -304,8 +305,14 @@ impl Connection {
         flags.assign(Flags::RTO_MARGIN, config.min_rto_above_srtt);
         flags.assign(Flags::REQUIRE_TIMESTAMPS, config.require_timestamps);
         flags.assign(Flags::QUICK_ACK, config.quick_ack);
+        flags.assign(Flags::DELAY_FIN_ACK, config.delay_fin_ack);
         let paced = config.pacing || config.congestion == Algorithm::Bbr;
         flags.assign(Flags::PACED, paced || config.max_pacing_rate.is_some());
+        flags
+    }
+
+    fn new(now: Instant, config: &Config, iss: SeqNumber) -> Self {
+        let flags = Self::flags(config);
         let settings = Settings::new(config);
         let announced_mss = config.mss.max(MIN_MSS);
         let min_rto_us = micros(config.min_rto).max(1);

@@ -120,6 +120,8 @@ impl Flags {
         .or(Self::FIN_QUEUED);
     /// A segment without the timestamps that were agreed is dropped.
     pub(crate) const REQUIRE_TIMESTAMPS: Self = Self(1 << 46);
+    /// The ACK of the peer's FIN waits for ours, if it comes first.
+    pub(crate) const DELAY_FIN_ACK: Self = Self(1 << 44);
     /// Quick ACKs do not wait.
     pub(crate) const QUICK_ACK: Self = Self(1 << 45);
     /// The lower bound of the retransmission timeout is one of what lies above SRTT.

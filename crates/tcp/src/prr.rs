@@ -19,7 +19,7 @@ pub(crate) struct Prr {
 }
 
 impl Prr {
-    /// A recovery begins, with so much in flight: "snd.nxt - snd.una" less what was selectively acknowledged before, and with what
+    /// A recovery begins, with so much in flight: SND.NXT - SND.UNA less what was selectively acknowledged before, and with what
     /// this very ACK has delivered.
     pub(crate) fn begin(in_flight: u32) -> Self {
         Self {
@@ -44,7 +44,7 @@ impl Prr {
         } = *ack;
         self.delivered = self.delivered.saturating_add(delivered);
         let mut count = if in_flight > ssthresh {
-            // "sndcnt = CEIL (prr_delivered * ssthresh / RecoverFS) - prr_out"
+            // The ceiling of prr_delivered * ssthresh / RecoverFS, less prr_out.
             let due = (u64::from(self.delivered) * u64::from(ssthresh))
                 .div_ceil(u64::from(self.recover_fs));
             u32::try_from(due)

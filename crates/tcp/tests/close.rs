@@ -54,6 +54,81 @@ fn the_peer_closes_first() {
     t.no_timer();
 }
 
+/// ESTABLISHED, and the ACK of the peer's FIN may wait.
+fn with_a_late_ack() -> Script {
+    let config = Config {
+        delay_fin_ack: true,
+        ..plain()
+    };
+    Script::established_with(&config, syn())
+}
+
+#[test]
+fn our_fin_carries_the_ack_of_the_peers() {
+    let mut t = with_a_late_ack();
+    assert!(t.recv(fin(0)).fin);
+    assert_eq!(t.state(), State::CloseWait);
+    t.sends([]);
+    t.quiet(ms(39));
+    t.connection.shutdown_send();
+    t.sends([fin(0).ack(1)]);
+    assert_eq!(t.state(), State::LastAck);
+    let outcome = t.recv(ack(1));
+    assert_eq!(outcome.closed, Some(CloseReason::Normal));
+    t.sends([]);
+    t.no_timer();
+}
+
+#[test]
+fn the_ack_of_a_fin_waits_no_longer_than_that_of_data() {
+    let mut t = with_a_late_ack();
+    t.recv(fin(0));
+    assert_eq!(t.fire(), ms(40));
+    t.sends([ack(1).seq(0)]);
+    // What we send carries it, too.
+    let mut t = with_a_late_ack();
+    t.recv(fin(0));
+    t.write(50);
+    t.sends([data(0, 50).ack(1)]);
+    // With the data before it, which is acknowledged quickly.
+    let mut t = with_a_late_ack();
+    t.recv(data(0, 10));
+    t.recv(fin(10));
+    assert_eq!(t.fire(), ms(1));
+    t.sends([ack(11).seq(0)]);
+}
+
+#[test]
+fn a_fin_out_of_order_or_again_is_acknowledged_at_once() {
+    let mut t = with_a_late_ack();
+    t.recv(fin(10));
+    t.sends([ack(0)]);
+    t.recv(data(0, 10));
+    // That has filled the gap before the FIN.
+    assert_eq!(t.state(), State::CloseWait);
+    t.sends([ack(11)]);
+    t.recv(fin(10));
+    t.sends([ack(11)]);
+    // One that goes beyond the window is none.
+    let mut t = with_a_late_ack();
+    t.recv(fin(BUFFER as i64 + 10));
+    t.sends([ack(0)]);
+    assert_eq!(t.state(), State::Established);
+    // Without delayed ACKs there is none that waits.
+    let mut t = with_a_late_ack();
+    t.connection.set_delayed_ack(ms(0));
+    t.recv(fin(0));
+    t.sends([ack(1)]);
+    // In FIN-WAIT-2 nothing follows that could carry it.
+    let mut t = with_a_late_ack();
+    t.connection.shutdown_send();
+    t.sends([fin(0).ack(0)]);
+    t.recv(ack(1));
+    t.recv(fin(0));
+    t.sends([ack(1)]);
+    assert_eq!(t.state(), State::TimeWait);
+}
+
 #[test]
 fn simultaneous_close() {
     let mut t = Script::established();

@@ -13,7 +13,7 @@ const ANY: &[&str] = &["*"];
 
 /// Who may use whom, by folder in `crates/`. Development dependencies are free: a test of the client
 /// may start an engine, the client may not.
-const ARROWS: [(&str, &[&str]); 19] = [
+const ARROWS: [(&str, &[&str]); 20] = [
     ("wire", &[]),
     ("tcp", &["wire"]),
     ("stack", &["tcp", "wire"]),
@@ -41,6 +41,7 @@ const ARROWS: [(&str, &[&str]); 19] = [
     ("cli", ANY),
     ("testkit", &["stack", "tcp", "wire"]),
     ("packetdrill", &["testkit", "stack", "tcp", "wire"]),
+    ("clibs", &[]),
     ("e2e", ANY),
 ];
 

@@ -80,6 +80,5 @@ impl RawSocket {
         let mut wake = Vec::new();
         self.0.socket().wake_everybody(&mut wake);
         wake_all(&mut wake);
-        self.0.group().nudge();
     }
 }

@@ -15,7 +15,27 @@ pub struct SocketsConfig {
     pub backlog: u32,
     /// How long dropping the group waits for closed connections to end, so that what was written goes out.
     pub linger: Duration,
+    /// Called around the wakes of a batch of events.
+    pub wakes: Option<Wakes>,
 }
+
+/// What is called by the thread that hands events out, before it calls the wakers of a batch and after. A waker that wakes a thread may put that off to
+/// the end: a thread that is woken by the first of its events has done with it, and sleeps again, before it gets the second.
+#[derive(Clone, Copy, Debug)]
+pub struct Wakes {
+    /// Before the first waker.
+    pub begin: fn(),
+    /// After the last.
+    pub end: fn(),
+}
+
+impl PartialEq for Wakes {
+    fn eq(&self, other: &Self) -> bool {
+        std::ptr::fn_addr_eq(self.begin, other.begin) && std::ptr::fn_addr_eq(self.end, other.end)
+    }
+}
+
+impl Eq for Wakes {}
 
 impl Default for SocketsConfig {
     fn default() -> Self {
@@ -25,6 +45,7 @@ impl Default for SocketsConfig {
             accepts: 16,
             backlog: 1024,
             linger: Duration::from_secs(1),
+            wakes: None,
         }
     }
 }

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use sidecore_abi::{Command, DtiHandle, Event, EventKind, Operation, Status};
 
-use super::config::SocketsConfig;
+use super::config::{SocketsConfig, Wakes};
 use super::send::SendPool;
 use super::socket::{Kind, Socket};
 use super::wait::Followers;
@@ -203,19 +203,24 @@ impl Group {
 
     /// A [`Self::turn`], unless another thread serves the queue.
     pub(crate) fn try_turn(&self, timeout: Duration) -> Result<bool, Disconnected> {
+        let before = self.followers.glance();
         let Some(mut queue) = self.try_queue() else {
             return Ok(false);
         };
         let came = self.turn(&mut queue, Some(timeout));
         drop(queue);
-        self.followers.hand_over();
+        match timeout {
+            Duration::ZERO => self.followers.glanced(before),
+            _ => self.followers.hand_over(),
+        }
         came
     }
 
     /// Posts a command that must not fail. A `patient` caller, which must not hold the queue, tries for a moment when the lane is full;
     /// then, or if not patient, whoever serves the queue tries on. Not to be called with a socket locked.
     pub(crate) fn post_surely(&self, command: Command, leaves: Option<Dti>, patient: bool) {
-        let until = Instant::now() + PATIENCE;
+        // Usually there is room, and the time does not matter.
+        let mut until = None;
         loop {
             if lock(&self.deferred).is_empty() && self.post_now(command, leaves) {
                 return;
@@ -223,7 +228,8 @@ impl Group {
             if self.is_dead() {
                 return;
             }
-            if !patient || Instant::now() >= until {
+            if !patient || Instant::now() >= *until.get_or_insert_with(|| Instant::now() + PATIENCE)
+            {
                 lock(&self.deferred).push_back((command, leaves));
                 return;
             }
@@ -236,7 +242,7 @@ impl Group {
     fn post_now(&self, command: Command, leaves: Option<Dti>) -> bool {
         let mut lane = lock(&self.lane);
         let posted = match (command.operation, leaves) {
-            (Operation::Close, Some(dti)) => lane.close_read(dti, command.body[0], command.cookie),
+            (Operation::Close, Some(dti)) => lane.leave(command, dti),
             _ => lane.post(command),
         };
         lane.flush();
@@ -271,15 +277,6 @@ impl Group {
         turned.map(|waited| waited == Waited::Came)
     }
 
-    /// The same, ended by a signal handler, too.
-    pub(crate) fn turn_interruptible(
-        &self,
-        queue: &mut Queue,
-        timeout: Option<Duration>,
-    ) -> Result<Waited, Disconnected> {
-        self.turn_by(queue, timeout, EventQueue::wait_interruptible)
-    }
-
     /// Readies the queue for a sleep in poll, with a look at what is there already. The descriptor to sleep on, and how long at most; `None`:
     /// something came, do not sleep. After the sleep comes [`Self::slept`].
     pub(crate) fn arm<'q>(
@@ -312,12 +309,8 @@ impl Group {
         }
     }
 
-    /// Lets the thread that sleeps on the event queue, if there is one, look whether it was woken by another.
-    pub(crate) fn nudge(&self) {
-        self.ual.nudge(self.evq);
-    }
-
-    fn turn_by(
+    /// The same, with a sleep of the caller's.
+    pub(super) fn turn_by(
         &self,
         queue: &mut Queue,
         timeout: Option<Duration>,
@@ -346,7 +339,14 @@ impl Group {
         for event in batch.drain(..) {
             self.dispatch(&event, &mut wake);
         }
-        wake_all(&mut wake);
+        match self.config.wakes {
+            Some(Wakes { begin, end }) if wake.len() > 1 => {
+                begin();
+                wake_all(&mut wake);
+                end();
+            }
+            _ => wake_all(&mut wake),
+        }
         (queue.batch, queue.wake) = (batch, wake);
         Ok(if came > 0 {
             Waited::Came

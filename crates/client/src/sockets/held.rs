@@ -11,6 +11,7 @@ use sidecore_abi::command::{Opt, flags};
 use sidecore_abi::{Command, Event, Membership, Operation, TcpInfo};
 
 use super::group::{Group, lock};
+use super::raw::Share;
 use super::socket::{Kind, Phase, Socket};
 use super::{Sockets, wait};
 use crate::{Address, Disconnected, PostError};
@@ -123,32 +124,34 @@ impl Held {
         options: &[(Opt, u64)],
     ) -> io::Result<Self> {
         let backlog = sockets.group.config.backlog;
-        let held = Self::listen_with(sockets, local, options, (backlog, 0, false)).await?;
+        let held =
+            Self::listen_with(sockets, local, options, (backlog, Share::default(), false)).await?;
         // What is not posted now is posted by the first accept.
         let _ = held.socket().post_accepts(held.group());
         Ok(held)
     }
 
-    /// The same, with room for so many connections that wait for an accept, a key by which others may share it (0: nobody), and whether it is
-    /// only to have its port. No accept is posted.
+    /// The same, with room for so many connections that wait for an accept, by whom it may be shared, and whether it is only to have its port. No
+    /// accept is posted.
     pub(crate) async fn listen_with(
         sockets: &Sockets,
         local: SocketAddr,
         options: &[(Opt, u64)],
-        (backlog, key, hold): (u32, u64, bool),
+        (backlog, share, hold): (u32, Share, bool),
     ) -> io::Result<Self> {
         let held = Self::create(sockets, Kind::Listener).await?;
         for (option, value) in options {
             held.set_option(*option, *value).await?;
         }
-        held.bind_with(local, key).await?;
+        held.bind_with(local, share.key).await?;
         let config = &sockets.group.config;
         let handle = held.socket().dti.handle();
         let answer = held.ask(|cookie| {
             let mut command = Command::new(Operation::Listen, handle, cookie);
             command.body[0] = u64::from(backlog);
-            command.body[1] = key;
+            command.body[1] = share.key;
             command.body[2] = hold.into();
+            command.body[3] = share.copies;
             command
         });
         let answer = answer.await?;

@@ -11,7 +11,9 @@
 //! Any number of threads may use the sockets of one group: whoever waits looks after the event queue for all. Threads that
 //! shall not meet at all get a group each.
 
+mod arrivals;
 pub(crate) mod beside;
+mod closing;
 pub(crate) mod config;
 pub(crate) mod datagram;
 mod file;
@@ -43,9 +45,9 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use crate::{Disconnected, Ual, UalConfig};
-pub use config::SocketsConfig;
+pub use config::{SocketsConfig, Wakes};
 pub use datagram::Datagram;
-use group::{Group, lock};
+use group::{Group, Queue, lock};
 pub use report::DatagramReport;
 use wait::Place;
 
@@ -81,15 +83,17 @@ impl Sockets {
         &self.group.ual
     }
 
-    /// One sleep of a thread that waits for descriptors of the system beside sockets of this group, which know `waker` already.
+    /// The sleep of a thread that waits for descriptors of the system beside sockets of this group, which know `waker` already.
     ///
     /// Either this thread looks after the event queue meanwhile: then `sleep` gets a descriptor to sleep on (poll, for reading), beside its own
-    /// ones, and how long it may at most. Or another does: then it gets none, and `waker` must be able to end the sleep. False: nobody
-    /// slept, as something came at once.
+    /// ones, and how long it may at most; what came is handed out; and if then `again` says so, all of it once more: with nothing for this
+    /// thread, it goes on looking after the queue. Or another does: then `sleep` gets no descriptor, and `waker` must be able to end
+    /// the sleep. False: nobody slept, as something came at once.
     pub fn rest(
         &self,
         waker: &Waker,
-        sleep: impl FnOnce(Option<BorrowedFd<'_>>, Option<Duration>),
+        mut sleep: impl FnMut(Option<BorrowedFd<'_>>, Option<Duration>),
+        mut again: impl FnMut() -> bool,
     ) -> bool {
         let group = &self.group;
         if group.is_dead() {
@@ -98,28 +102,28 @@ impl Sockets {
             return true;
         }
         let mut place = Place::new(&group.followers);
-        let queue = group.try_queue().or_else(|| {
-            place.enlist(waker);
-            group.try_queue()
-        });
-        let Some(mut queue) = queue else {
-            sleep(None, None);
-            return true;
-        };
-        let slept = match group.arm(&mut queue) {
-            Ok(Some((fd, limit))) => {
-                sleep(Some(fd), limit);
-                true
+        loop {
+            let queue = group.try_queue().or_else(|| {
+                place.enlist(waker);
+                group.try_queue()
+            });
+            if let Some(mut queue) = queue {
+                let slept = lead(group, &mut queue, &mut sleep, &mut again);
+                drop(queue);
+                place.withdraw();
+                group.followers.hand_over();
+                return slept;
             }
-            Ok(None) | Err(Disconnected) => false,
-        };
-        if slept {
-            group.slept(&mut queue);
+            sleep(None, None);
+            if !place.withdraw() {
+                return true;
+            }
+            // Chosen to lead; who has something to do itself chooses another.
+            if group.is_dead() || !again() {
+                group.followers.hand_over();
+                return true;
+            }
         }
-        drop(queue);
-        place.withdraw();
-        group.followers.hand_over();
-        slept
     }
 
     /// Does now what the first [`Self::rest`] would: asks the agent for the descriptor, and starts the thread that watches the engine. Gives the
@@ -184,6 +188,25 @@ impl Sockets {
     pub fn send_blocks_used(&self) -> u32 {
         self.group.memory.used()
     }
+}
+
+/// Sleeps on the event queue and hands out what comes, for as long as that is nothing for this thread. Whether it slept.
+fn lead(
+    group: &Group,
+    queue: &mut Queue,
+    sleep: &mut impl FnMut(Option<BorrowedFd<'_>>, Option<Duration>),
+    again: &mut impl FnMut() -> bool,
+) -> bool {
+    let mut slept = false;
+    while let Ok(Some((fd, limit))) = group.arm(queue) {
+        sleep(Some(fd), limit);
+        slept = true;
+        group.slept(queue);
+        if group.is_dead() || !again() {
+            break;
+        }
+    }
+    slept
 }
 
 impl std::fmt::Debug for Sockets {

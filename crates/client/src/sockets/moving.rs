@@ -146,12 +146,11 @@ impl Socket {
             self.close(group, true);
         }
         wake_all(&mut wake);
-        group.nudge();
         left
     }
 
     /// The engine refused: it stays as it was.
-    fn refuse_move(&self, group: &Group) {
+    fn refuse_move(&self) {
         let mut wake = Vec::new();
         {
             let mut state = lock(&self.state);
@@ -159,7 +158,6 @@ impl Socket {
             state.wake_into(&mut wake);
         }
         wake_all(&mut wake);
-        group.nudge();
     }
 }
 
@@ -198,7 +196,7 @@ impl RawSocket {
                 if lock(&socket.state).over.is_some() {
                     return Ok(socket.end_move(group, false));
                 }
-                socket.refuse_move(group);
+                socket.refuse_move();
                 Err(error)
             }
         }

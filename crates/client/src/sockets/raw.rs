@@ -52,6 +52,17 @@ pub enum Shut {
     Both,
 }
 
+/// Who may listen at the address of a listener, too.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Share {
+    /// 0: nobody; else who says the same: of the same user with `REUSE_PORT_KEY`, anybody with another, which is a secret.
+    pub key: u64,
+    /// With a key, what those say that are copies of one socket, in processes that inherited it; 0: it has none. Connections that no program
+    /// took are any copy's: they go on when one is closed, or its process dies. Of those that only share the address (SO_REUSEPORT) each
+    /// has its own, and they are reset with it, as Linux does.
+    pub copies: u64,
+}
+
 /// A socket of a group, with calls that do not block. Clones are the same socket; it is closed when the last is dropped.
 #[derive(Clone, Debug)]
 pub struct RawSocket(pub(super) Held);
@@ -81,17 +92,17 @@ impl RawSocket {
         })
     }
 
-    /// Listens, with room for `backlog` connections that wait for an accept. `key`: 0, or what others, in other processes, say to share
-    /// this address (`REUSE_PORT_KEY`: of the same user; else a secret); connections go to those who show that they accept (by [`Self::accept`], [`Self::ready`] or [`Self::watch`]), in
+    /// Listens, with room for `backlog` connections that wait for an accept. If others share the address, as `share` says, connections go to those
+    /// who show that they accept (by [`Self::accept`], [`Self::ready`] or [`Self::watch`]), in
     /// turn. Blocks for the engine's answer.
     pub fn listen(
         sockets: &Sockets,
         local: SocketAddr,
         options: &[(Opt, u64)],
         backlog: u32,
-        key: u64,
+        share: Share,
     ) -> io::Result<Self> {
-        let listening = Held::listen_with(sockets, local, options, (backlog, key, false));
+        let listening = Held::listen_with(sockets, local, options, (backlog, share, false));
         super::held::run(&sockets.group, listening).map(Self)
     }
 
@@ -102,9 +113,9 @@ impl RawSocket {
         local: SocketAddr,
         options: &[(Opt, u64)],
         backlog: u32,
-        key: u64,
+        share: Share,
     ) -> io::Result<Self> {
-        let holding = Held::listen_with(sockets, local, options, (backlog, key, true));
+        let holding = Held::listen_with(sockets, local, options, (backlog, share, true));
         super::held::run(&sockets.group, holding).map(Self)
     }
 
@@ -157,7 +168,6 @@ impl RawSocket {
         let mut wake = Vec::new();
         socket.wake_everybody(&mut wake);
         super::wakers::wake_all(&mut wake);
-        group.nudge();
         Ok(())
     }
 

@@ -8,8 +8,9 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use sidecore_abi::command::Opt;
-use sidecore_abi::{Command, Event, EventKind, Operation, Status, event};
+use sidecore_abi::{Command, Event, EventKind, Operation, Status};
 
+use super::arrivals;
 use super::group::{Group, lock};
 use super::moving::Moving;
 use super::report::{DatagramReport, Reports};
@@ -229,7 +230,7 @@ impl Socket {
         let mut state = lock(&self.state);
         match event.kind {
             EventKind::Received | EventKind::Datagram => {
-                receive(&mut state, group, event);
+                arrivals::receive(&mut state, group, event);
                 state.wake_readers(wake);
             }
             EventKind::Sent => {
@@ -250,7 +251,7 @@ impl Socket {
                 state.wake_into(wake);
             }
             EventKind::Completion | EventKind::Detached | EventKind::Attached => {
-                complete(&mut state, event, wake);
+                arrivals::complete(&mut state, event, wake);
             }
             EventKind::Error => {
                 state.failed = Some(event.status);
@@ -305,39 +306,11 @@ impl Socket {
             }
             drop(listener);
             // This thread serves the queue: waiting for room would be waiting for itself.
-            self.close(group, false);
+            self.close_untaken(group, false);
             return;
         }
         listener.accepted.push_back(self);
         listener.wake_readers(wake);
-    }
-
-    /// Its last holder is gone: Close is posted, and what is unread goes back. Safe to call twice. For `patient` see
-    /// [`Group::post_surely`].
-    pub(crate) fn close(&self, group: &Group, patient: bool) {
-        let mut close = Command::new(Operation::Close, self.dti.handle(), 0);
-        let (over, orphans) = {
-            let mut state = lock(&self.state);
-            if std::mem::replace(&mut state.closed, true) {
-                return;
-            }
-            if self.kind == Kind::Stream && !state.read_shut {
-                close.body[0] = u64::from(state.before.is_empty()) * state.consumed + 1;
-            }
-            let mut lane = lock(&group.lane);
-            for piece in state.received.drain(..) {
-                lane.return_chunk(&piece.event);
-            }
-            drop(lane);
-            (state.over.is_some(), std::mem::take(&mut state.accepted))
-        };
-        if over {
-            group.forget(self);
-        }
-        group.post_surely(close, Some(self.dti), patient);
-        for orphan in orphans {
-            orphan.close(group, patient);
-        }
     }
 
     /// Posts a command that is answered with a Completion. The cookie is for [`Self::poll_answer`].
@@ -492,7 +465,6 @@ impl Socket {
         state.wake_into(&mut wake);
         drop(state);
         super::wakers::wake_all(&mut wake);
-        group.nudge();
         if !done || how & sidecore_abi::command::shutdown::READ != 0 {
             let mut command = Command::new(Operation::Shutdown, self.dti.handle(), 0);
             command.body[0] = how;
@@ -550,51 +522,5 @@ impl Socket {
         let mut state = lock(&self.state);
         let refused = state.refused.take();
         state.take_failure().or(refused.map(to_io))
-    }
-}
-
-/// Bytes came.
-fn receive(state: &mut State, group: &Group, event: &Event) {
-    state.end |= event.flags & event::flags::END != 0;
-    let datagram = event.kind == EventKind::Datagram;
-    if state.closed || state.read_shut {
-        let mut lane = lock(&group.lane);
-        lane.return_chunk(event);
-    } else if datagram || !event.is_empty() {
-        state.received.push_back(Piece {
-            event: *event,
-            taken: 0,
-        });
-    }
-}
-
-/// A command was answered.
-fn complete(state: &mut State, event: &Event, wake: &mut Vec<Waker>) {
-    let waiting = state
-        .answers
-        .iter_mut()
-        .find(|(cookie, answer)| *cookie == event.cookie && answer.is_none());
-    let ours = waiting.is_some();
-    if let Some((_, answer)) = waiting {
-        *answer = Some(*event);
-    } else if event.status != Status::Ok {
-        let operation = Operation::from_raw(event.body[4] as u8);
-        match operation {
-            // The DTI does not exist, so nothing else will be said of it.
-            Some(Operation::CreateStream | Operation::CreateDatagram) => {
-                state.over = Some(event.status);
-            }
-            Some(Operation::Connect) => state.phase = Phase::Failed(event.status),
-            Some(Operation::Send) => {
-                state.sends.refused(event.cookie, event.status, wake);
-                state.failed.get_or_insert(event.status);
-            }
-            _ => {
-                state.refused.get_or_insert(event.status);
-            }
-        }
-    }
-    if ours || event.status != Status::Ok {
-        state.wake_into(wake);
     }
 }

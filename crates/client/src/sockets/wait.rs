@@ -11,26 +11,48 @@
 //!
 //! A follower enlists before its last look at the lock, a leader lets go of the lock before it looks at the list: so either
 //! the follower gets the lock or the leader sees the follower.
+//!
+//! Who only takes what is there (a *glance*, which does not sleep) finds the lock free when nobody is on the list, or when one of the list was
+//! chosen and is on its way. So it need choose nobody, unless somebody enlisted because of it: then the number of those who ever did has
+//! changed since before it took the lock. A server's threads glance at every turn; if each of them woke a thread, they would do little else.
+//!
+//! Wakers of a thread find it wherever it sleeps, on its own or on the queue, and whoever wakes it: another thread of the group, or what a future
+//! waits for beside its sockets.
 
+use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::future::Future;
 use std::io;
 use std::pin::pin;
-use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::{Duration, Instant};
 
 use sidecore_sys::futex::{futex_wait, futex_wait_interruptible, futex_wake};
 
 use super::group::{Group, Queue};
+use crate::EvqId;
 use crate::evq::Waited;
+use crate::ual::Inner;
 
-/// Wakes a thread.
-#[derive(Default)]
+/// States of a [`Parker`]: nobody called its thread.
+const AWAKE: u32 = 0;
+/// Somebody called.
+const WOKEN: u32 = 1;
+/// The thread sleeps on the state itself, or is about to.
+const PARKED: u32 = 2;
+/// It sleeps on the event queue, or is about to.
+const LEADING: u32 = 3;
+
+/// Wakes a thread that waits for sockets of one group.
 struct Parker {
-    /// 1: woken.
-    woken: AtomicU32,
+    /// As above. The thread itself goes from AWAKE to a sleep and back; anybody goes to WOKEN.
+    state: AtomicU32,
+    /// The group's number.
+    group: u64,
+    ual: Weak<Inner>,
+    evq: EvqId,
 }
 
 impl Wake for Parker {
@@ -39,32 +61,87 @@ impl Wake for Parker {
     }
 
     fn wake_by_ref(self: &Arc<Self>) {
-        if self.woken.swap(1, Ordering::Release) == 0 {
-            futex_wake(&self.woken, 1);
+        match self.state.swap(WOKEN, Ordering::AcqRel) {
+            PARKED => drop(futex_wake(&self.state, 1)),
+            LEADING => {
+                if let Some(ual) = self.ual.upgrade() {
+                    ual.call(self.evq);
+                }
+            }
+            _ => {}
         }
     }
 }
 
 impl Parker {
     fn is_woken(&self) -> bool {
-        self.woken.load(Ordering::Acquire) == 1
+        self.state.load(Ordering::Acquire) == WOKEN
+    }
+
+    /// The thread says how it is about to sleep; false: it was called, and must not.
+    fn lie_down(&self, how: u32) -> bool {
+        self.state
+            .compare_exchange(AWAKE, how, Ordering::AcqRel, Ordering::Acquire)
+            .is_ok()
+    }
+
+    /// It does not sleep any more.
+    fn rise(&self, how: u32) {
+        // Called meanwhile: that stays.
+        let _ = self
+            .state
+            .compare_exchange(how, AWAKE, Ordering::Relaxed, Ordering::Relaxed);
     }
 
     fn take(&self) {
-        self.woken.store(0, Ordering::Relaxed);
+        self.state.store(AWAKE, Ordering::Relaxed);
         // What was written before the wake that is taken here is seen by what is looked at next.
         std::sync::atomic::fence(Ordering::SeqCst);
     }
 }
 
 thread_local! {
-    static PARKER: Arc<Parker> = Arc::default();
+    /// Of the group that this thread waited for last, while it does not.
+    static PARKER: RefCell<Option<Arc<Parker>>> = const { RefCell::new(None) };
+}
+
+/// The parker of this thread while it waits. One that waits within a wait, as a signal handler may, gets another, and so does one that is ending.
+struct Lent(Arc<Parker>);
+
+impl Lent {
+    fn of(group: &Group) -> Self {
+        let kept = PARKER.try_with(|kept| kept.try_borrow_mut().ok()?.take());
+        let kept = kept.ok().flatten();
+        Self(
+            kept.filter(|parker| parker.group == group.number)
+                .unwrap_or_else(|| {
+                    Arc::new(Parker {
+                        state: AtomicU32::new(AWAKE),
+                        group: group.number,
+                        ual: Arc::downgrade(group.ual.inner()),
+                        evq: group.evq,
+                    })
+                }),
+        )
+    }
+}
+
+impl Drop for Lent {
+    fn drop(&mut self) {
+        let _ = PARKER.try_with(|kept| {
+            if let Ok(mut kept) = kept.try_borrow_mut() {
+                *kept = Some(Arc::clone(&self.0));
+            }
+        });
+    }
 }
 
 /// Threads that would lead if nobody did.
 #[derive(Default)]
 pub(crate) struct Followers {
     list: Mutex<(u64, VecDeque<(u64, Waker)>)>,
+    /// How many ever enlisted.
+    enlisted: AtomicU64,
 }
 
 impl Followers {
@@ -77,7 +154,22 @@ impl Followers {
         list.0 += 1;
         let id = list.0;
         list.1.push_back((id, waker));
+        // Before the last look at the lock: see `glanced`.
+        self.enlisted.fetch_add(1, Ordering::AcqRel);
         id
+    }
+
+    /// To be called before a glance takes the lock; the number is for [`Self::glanced`].
+    pub(crate) fn glance(&self) -> u64 {
+        self.enlisted.load(Ordering::Acquire)
+    }
+
+    /// To be called after a glance let go of the lock.
+    pub(crate) fn glanced(&self, before: u64) {
+        // An exchange, as the other side's is: either this one sees the number, or that side's look at the lock comes after its release.
+        if self.enlisted.fetch_add(0, Ordering::AcqRel) != before {
+            self.hand_over();
+        }
     }
 
     /// Whether it was still there: else it was chosen to lead.
@@ -88,7 +180,7 @@ impl Followers {
         list.1.len() < before
     }
 
-    /// To be called after every unlocking of the queue.
+    /// To be called after every unlocking of the queue but a glance's.
     pub(crate) fn hand_over(&self) {
         let next = self.lock().1.pop_front();
         if let Some((_, waker)) = next {
@@ -160,9 +252,9 @@ pub(crate) fn block<T>(
     interruptible: bool,
     mut poll: impl FnMut(&mut Context<'_>) -> Poll<T>,
 ) -> Result<T, Ended> {
-    // A thread that is ending gets one for the moment.
-    let parker = PARKER.try_with(Arc::clone).unwrap_or_default();
-    let waker = Waker::from(Arc::clone(&parker));
+    let lent = Lent::of(group);
+    let parker = &lent.0;
+    let waker = Waker::from(Arc::clone(parker));
     let mut cx = Context::from_waker(&waker);
     let mut place = Place::new(&group.followers);
     loop {
@@ -176,7 +268,7 @@ pub(crate) fn block<T>(
         }
         if group.is_dead() {
             // Nothing will come to the queue. What the caller waits for is not ours, or it is told at once.
-            park(&parker, left, interruptible)?;
+            park(parker, left, interruptible)?;
             continue;
         }
         let queue = group.try_queue().or_else(|| {
@@ -185,12 +277,12 @@ pub(crate) fn block<T>(
         });
         match queue {
             Some(queue) => {
-                let led = lead(group, queue, &parker, deadline, interruptible);
+                let led = lead(group, queue, parker, deadline, interruptible);
                 place.withdraw();
                 group.followers.hand_over();
                 led?;
             }
-            None => park(&parker, left, interruptible)?,
+            None => park(parker, left, interruptible)?,
         }
     }
 }
@@ -220,12 +312,14 @@ fn lead(
         } else {
             deadline.map(|at| at.saturating_duration_since(Instant::now()))
         };
-        let served = if interruptible {
-            group.turn_interruptible(&mut queue, left)
-        } else {
-            let turned = group.turn(&mut queue, left);
-            turned.map(|_| Waited::Came)
-        };
+        let served = group.turn_by(&mut queue, left, |events, timeout| {
+            if !parker.lie_down(LEADING) {
+                return Ok(Waited::Came);
+            }
+            let waited = events.wait_unless(timeout, interruptible, &|| parker.is_woken());
+            parker.rise(LEADING);
+            waited
+        });
         if served == Ok(Waited::Interrupted) && !parker.is_woken() {
             return Err(Ended::Interrupted);
         }
@@ -236,16 +330,17 @@ fn lead(
 }
 
 fn park(parker: &Parker, left: Option<Duration>, interruptible: bool) -> Result<(), Ended> {
-    if parker.is_woken() {
+    if !parker.lie_down(PARKED) {
         // Woken by itself: give others the processor before the next try.
         std::thread::yield_now();
         return Ok(());
     }
     let slept = if interruptible {
-        futex_wait_interruptible(&parker.woken, 0, left)
+        futex_wait_interruptible(&parker.state, PARKED, left)
     } else {
-        futex_wait(&parker.woken, 0, left)
+        futex_wait(&parker.state, PARKED, left)
     };
+    parker.rise(PARKED);
     match slept {
         Err(error) if error.kind() == io::ErrorKind::Interrupted => Err(Ended::Interrupted),
         _ => Ok(()),

@@ -7,8 +7,8 @@ use sidecore_e2e::Ground;
 use sidecore_e2e::ground::{ENGINE, HOST, available};
 use sidecore_e2e::preload::{Server, command, end_serving, finish, have, serve};
 
-use crate::web::nginx;
-use crate::{body, connected};
+use crate::web::nginx_of_the_kernel;
+use crate::{body, connected, fetch, until_it_listens};
 
 #[test]
 fn clients_fetch_from_the_kernels_side() -> Result<()> {
@@ -28,8 +28,7 @@ fn clients_fetch_from_the_kernels_side() -> Result<()> {
         });
     });
     let url = format!("http://{address}/");
-    let mut curl = command(&ground, "curl");
-    curl.args(["--silent", "--show-error", "--max-time", "50", &url]);
+    let curl = fetch(command(&ground, "curl"), &[&url]);
     assert!(finish(curl)?.stdout == whole, "curl");
     let mut wget = command(&ground, "wget");
     wget.args(["--quiet", "--tries=1", "--output-document=-", &url]);
@@ -51,10 +50,7 @@ fn load_generators_run_on_the_engine() -> Result<()> {
     }
     let ground = Ground::new()?;
     ground.ip(&["link", "set", "lo", "up"])?;
-    let configuration = nginx(&ground, HOST.to_string(), "master_process off;")?;
-    let mut kernel = ground.command("nginx");
-    kernel.arg("-c").arg(configuration);
-    let _server = Server::start(&ground, kernel, (HOST, 8080).into())?;
+    let _server = nginx_of_the_kernel(&ground)?;
     let url = format!("http://{HOST}:8080/page");
     let mut wrk = command(&ground, "wrk");
     wrk.args(["-c", "20", "-t", "2", "-d", "1", &url]);
@@ -99,9 +95,7 @@ fn iperf3_runs_in_both_roles() -> Result<()> {
     let mut server = command(&ground, "iperf3");
     server.args(["-s", "-1", "-p", "5204", "-B", &ENGINE.to_string()]);
     let mut server = Server::spawn(server)?;
-    ground.eventually("it listens", |stat| {
-        stat["sockets"].as_array().is_some_and(|s| !s.is_empty())
-    });
+    until_it_listens(&ground);
     let mut client = ground.command("iperf3");
     client.args([
         "-c",
@@ -150,9 +144,7 @@ fn netcat_and_socat_carry_bytes() -> Result<()> {
     server.args(["-u", &format!("TCP-LISTEN:7000,bind={ENGINE}")]);
     server.arg(format!("CREATE:{}", taken.display()));
     let mut server = Server::spawn(server)?;
-    ground.eventually("it listens", |stat| {
-        stat["sockets"].as_array().is_some_and(|s| !s.is_empty())
-    });
+    until_it_listens(&ground);
     let mut near = ground.connect(7000)?;
     std::io::Write::write_all(&mut near, &whole)?;
     drop(near);

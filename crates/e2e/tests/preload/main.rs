@@ -6,6 +6,7 @@ mod cpython;
 mod daemons;
 mod exs;
 mod gone;
+mod heirs;
 mod killed;
 mod limits;
 mod postgres;
@@ -14,6 +15,7 @@ mod runtimes;
 mod servers;
 mod sharing;
 mod sockets;
+mod sshd;
 mod stores;
 mod web;
 
@@ -46,9 +48,20 @@ pub(crate) fn script(name: &str) -> PathBuf {
 
 /// curl on the kernel's side.
 pub(crate) fn curl(ground: &Ground, arguments: &[&str]) -> Command {
-    let mut curl = ground.command("curl");
+    fetch(ground.command("curl"), arguments)
+}
+
+/// curl as it was started, which says what goes wrong and gives up after a while.
+pub(crate) fn fetch(mut curl: Command, arguments: &[&str]) -> Command {
     curl.args(["-sS", "--max-time", "50"]).args(arguments);
     curl
+}
+
+/// Waits for the first socket that listens.
+pub(crate) fn until_it_listens(ground: &Ground) {
+    ground.eventually("it listens", |stat| {
+        stat["sockets"].as_array().is_some_and(|s| !s.is_empty())
+    });
 }
 
 pub(crate) fn engine(port: u16) -> SocketAddr {

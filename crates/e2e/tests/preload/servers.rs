@@ -7,8 +7,8 @@ use sidecore_e2e::Ground;
 use sidecore_e2e::ground::{ENGINE, HOST, available};
 use sidecore_e2e::preload::{Server, command, end_serving, finish, have, serve};
 
-use crate::web::nginx;
-use crate::{body, engine};
+use crate::web::nginx_of_the_kernel;
+use crate::{body, curl, engine, fetch};
 
 #[test]
 fn a_wildcard_listener_serves_both_sides() -> Result<()> {
@@ -23,21 +23,10 @@ fn a_wildcard_listener_serves_both_sides() -> Result<()> {
     python.args(["-m", "http.server", &port.to_string(), "--directory"]);
     python.arg(ground.folder());
     let _server = Server::start(&ground, python, engine(port))?;
-    let mut far = ground.command("curl");
-    far.args([
-        "-sS",
-        "--max-time",
-        "50",
-        &format!("http://{ENGINE}:{port}/file"),
-    ]);
+    let far = curl(&ground, &[&format!("http://{ENGINE}:{port}/file")]);
     assert!(finish(far)?.stdout == whole, "from the engine's side");
-    let mut near = std::process::Command::new("curl");
-    near.args([
-        "-sS",
-        "--max-time",
-        "50",
-        &format!("http://127.0.0.1:{port}/file"),
-    ]);
+    let near = std::process::Command::new("curl");
+    let near = fetch(near, &[&format!("http://127.0.0.1:{port}/file")]);
     assert!(finish(near)?.stdout == whole, "from the kernel's side");
     Ok(())
 }
@@ -71,28 +60,15 @@ fn a_wildcard_listener_serves_both_versions() -> Result<()> {
     python.arg(ground.folder());
     let _server = Server::start(&ground, python, engine(port))?;
     for host in [ENGINE.to_string(), "[fd77::2]".into()] {
-        let mut far = ground.command("curl");
-        far.args([
-            "-sS",
-            "-g",
-            "--max-time",
-            "50",
-            &format!("http://{host}:{port}/file"),
-        ]);
+        let far = curl(&ground, &["-g", &format!("http://{host}:{port}/file")]);
         assert!(finish(far)?.stdout == whole, "{host}");
     }
     // And as a client.
     let listener = ground.inside(|| std::net::TcpListener::bind("[fd77::1]:0"))?;
     let address = listener.local_addr()?;
     let server = serve(listener, whole.clone(), || {});
-    let mut near = command(&ground, "curl");
-    near.args([
-        "-sS",
-        "-g",
-        "--max-time",
-        "50",
-        &format!("http://{address}/"),
-    ]);
+    let near = command(&ground, "curl");
+    let near = fetch(near, &["-g", &format!("http://{address}/")]);
     assert!(finish(near)?.stdout == whole, "as a client");
     end_serving(&ground, address, server)
 }
@@ -111,10 +87,7 @@ fn haproxy_reloads_under_load() -> Result<()> {
     }
     let ground = Ground::new()?;
     ground.ip(&["link", "set", "lo", "up"])?;
-    let configuration = nginx(&ground, HOST.to_string(), "master_process off;")?;
-    let mut kernel = ground.command("nginx");
-    kernel.arg("-c").arg(configuration);
-    let _kernel = Server::start(&ground, kernel, (HOST, 8080).into())?;
+    let _kernel = nginx_of_the_kernel(&ground)?;
     let file = ground.folder().join("haproxy.cfg");
     // Without that option idle connections are closed while a request may be on its way, and the client cannot know.
     let text = format!(
@@ -176,9 +149,8 @@ fn haproxy_joins_both_sides() -> Result<()> {
     haproxy.args(["-db", "-f"]).arg(&file);
     let _server = Server::start(&ground, haproxy, engine(8085))?;
     for _ in 0..10 {
-        let mut curl = ground.command("curl");
-        curl.args(["-sS", "--max-time", "50", &format!("http://{ENGINE}:8085/")]);
-        assert!(finish(curl)?.stdout == whole);
+        let fetched = finish(curl(&ground, &[&format!("http://{ENGINE}:8085/")]))?;
+        assert!(fetched.stdout == whole);
     }
     end_serving(&ground, address, server)
 }

@@ -259,6 +259,46 @@ while True:
     )
 }
 
+/// execl, execlp and execle, as the first byte says, of a connection that this process was using, under a number of no note.
+const WORDS: &str = r#"
+import ctypes
+libc = ctypes.CDLL(None)
+while True:
+    connection, _ = listener.accept()
+    if os.fork() == 0:
+        which = connection.recv(1)
+        if not which: os._exit(0)
+        connection.sendall(which)
+        connection.set_inheritable(True)
+        line = b"test $9 = h && test ${10} = i && exec cat <&$1 >&$1"
+        words = [b"sh", b"-c", line, b"sh", b"%d" % connection.fileno(), *[bytes([ch]) for ch in b"abcdefghi"], None]
+        environment = [name + b"=" + value for name, value in os.environb.items()]
+        environment = (ctypes.c_char_p * (len(environment) + 1))(*environment)
+        if which == b"0": libc.execl(b"/bin/sh", *words)
+        if which == b"1": libc.execlp(b"sh", *words)
+        if which == b"2": libc.execle(b"/bin/sh", *words, environment)
+        os._exit(1)
+    connection.close()
+"#;
+
+#[test]
+fn images_that_are_executed_with_words_as_arguments_get_it() -> Result<()> {
+    if !ready() {
+        return Ok(());
+    }
+    let ground = Ground::new()?;
+    let _server = python(&ground, WORDS)?;
+    for which in [b"0", b"1", b"2"] {
+        let stream = connect(&ground)?;
+        echo_part(&stream, which)?;
+        echo_part(&stream, b"hello")?;
+        becomes(&ground, &stream, "proxied");
+        let sent = body(300_000);
+        assert!(echo(&stream, &sent)? == sent);
+    }
+    Ok(())
+}
+
 #[test]
 fn a_program_that_is_started_gets_it() -> Result<()> {
     programs_get_it_as_their_own(

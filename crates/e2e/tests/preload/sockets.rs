@@ -8,6 +8,8 @@ use sidecore_e2e::Ground;
 use sidecore_e2e::ground::{ENGINE, HOST, available};
 use sidecore_e2e::preload::{command, end_serving, finish, have, serve};
 
+use crate::fetch;
+
 /// Blocking sockets with their timeouts, options and errors, as Python shows them.
 const SOCKETS: &str = r#"
 import errno, os, signal, socket, struct, sys, threading
@@ -150,15 +152,11 @@ fn without_an_engine_the_kernels_sockets_are_used() -> Result<()> {
     let nowhere = ground.folder().join("nothing");
     let listener = ground.listen()?;
     let address = listener.local_addr()?;
+    let url = format!("http://{address}/");
     let server = serve(listener, b"kernel".to_vec(), || {});
     let mut curl = command(&ground, "curl");
     curl.env("SIDECORE_SOCKET", &nowhere);
-    curl.args([
-        "--silent",
-        "--max-time",
-        "50",
-        &format!("http://{address}/"),
-    ]);
+    let curl = fetch(curl, &[&url]);
     let inside = ground.inside(|| finish(curl))?;
     assert_eq!(inside.stdout, b"kernel");
     let said = String::from_utf8_lossy(&inside.stderr).into_owned();
@@ -166,12 +164,7 @@ fn without_an_engine_the_kernels_sockets_are_used() -> Result<()> {
     let mut curl = command(&ground, "curl");
     curl.env("SIDECORE_SOCKET", &nowhere)
         .env("SIDECORE_NO_ENGINE", "exit");
-    curl.args([
-        "--silent",
-        "--max-time",
-        "50",
-        &format!("http://{address}/"),
-    ]);
+    let curl = fetch(curl, &[&url]);
     let error = ground.inside(|| finish(curl)).unwrap_err().to_string();
     assert!(
         error.contains("exit status: 1") && error.contains("no engine at"),

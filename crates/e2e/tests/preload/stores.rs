@@ -1,10 +1,13 @@
 //! Stores of keys and values: redis with its replication, memcached under load.
 
 use std::fmt::Write as _;
-use std::process::Command;
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
+use serde_json::Value;
 use sidecore_e2e::Ground;
 use sidecore_e2e::ground::{ENGINE, available};
 use sidecore_e2e::preload::{Meter, Server, command, finish, have};
@@ -118,6 +121,114 @@ fn redis_replicates() -> Result<()> {
     drop(second);
     let _second = replica()?;
     write_and_compare(&ground, 5000, 1000).context("after a new beginning")
+}
+
+/// How the bytes of all connections go, other than in shared memory.
+fn not_fast(stat: &Value) -> usize {
+    let all = stat["connections"].as_array();
+    let slow = all.map(|all| all.iter().filter(|c| c["mode"] != "fast").count());
+    slow.unwrap_or(usize::MAX)
+}
+
+/// A server that begins with what the first has saved, in the kernel's hands; its digest.
+fn digest_of_saved(ground: &Ground, folder: &Path, append_only: bool) -> Result<String> {
+    let socket = folder.join("saved.sock");
+    let mut redis = Command::new("redis-server");
+    redis.args(["--port", "0", "--save", "", "--enable-debug-command", "yes"]);
+    redis.args(["--appendonly", if append_only { "yes" } else { "no" }]);
+    redis
+        .arg("--dir")
+        .arg(folder)
+        .arg("--unixsocket")
+        .arg(&socket);
+    let mut server = Server::spawn(redis)?;
+    let begun = Instant::now();
+    let digest = loop {
+        let mut cli = Command::new("redis-cli");
+        cli.arg("-s").arg(&socket).args(["debug", "digest"]);
+        let told = finish(cli).map(|told| String::from_utf8_lossy(&told.stdout).trim().to_owned());
+        match told {
+            Ok(digest) if digest.len() == 40 => break digest,
+            _ => anyhow::ensure!(
+                begun.elapsed() < PATIENCE,
+                "it does not load: {}",
+                ground.name()
+            ),
+        }
+        std::thread::sleep(Duration::from_millis(50));
+    };
+    server.end();
+    Ok(digest)
+}
+
+#[test]
+fn redis_saves_in_children_while_it_serves() -> Result<()> {
+    const CLIENTS: usize = 200;
+    const ROUNDS: usize = 40;
+    if !available() || !have(&["redis-server", "redis-cli", "python3"]) {
+        return Ok(());
+    }
+    let ground = Ground::new()?;
+    let server = Server::start(&ground, redis(&ground, 6379)?, engine(6379))?;
+    let mut clients = ground.command("python3");
+    clients.arg(script("redis_saving.py"));
+    clients.args([&ENGINE.to_string(), "6379"]);
+    clients.args([&CLIENTS.to_string(), &ROUNDS.to_string()]);
+    clients.stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut clients = clients.spawn()?;
+    let mut told = String::new();
+    let out = clients.stdout.take().context("what it says")?;
+    BufReader::new(out).read_line(&mut told)?;
+    assert_eq!(told.trim(), (3 * CLIENTS * ROUNDS).to_string());
+    // The children are gone; nobody but the server has the connections.
+    ground.eventually("all connections are fast", |stat| {
+        let all = stat["connections"].as_array().map_or(0, Vec::len);
+        all > CLIENTS && not_fast(stat) == 0 && stat["in_custody"] == 0
+    });
+    server.assert_fast(&ground)?;
+    drop(clients.stdin.take());
+    assert!(clients.wait()?.success());
+    // What the children wrote is what the server has.
+    let digest = ask(&ground, 6379, &["debug", "digest"])?;
+    assert_eq!(digest.len(), 40, "{digest}");
+    assert_eq!(ask(&ground, 6379, &["dbsize"])?, (CLIENTS * 8).to_string());
+    for command in ["bgsave", "bgrewriteaof"] {
+        let answer = ask(&ground, 6379, &[command])?;
+        assert!(answer.starts_with("Background"), "{answer}");
+        saved(&ground)?;
+    }
+    let folder = ground.folder().join("redis6379");
+    drop(server);
+    assert_eq!(
+        digest_of_saved(&ground, &folder, false)?,
+        digest,
+        "dump.rdb"
+    );
+    assert_eq!(
+        digest_of_saved(&ground, &folder, true)?,
+        digest,
+        "appendonlydir"
+    );
+    ground.eventually("nothing is left", |stat| {
+        stat["dtis"] == 0 && stat["in_custody"] == 0
+    });
+    Ok(())
+}
+
+/// Waits until no child saves.
+fn saved(ground: &Ground) -> Result<()> {
+    let begun = Instant::now();
+    loop {
+        let info = ask(ground, 6379, &["info", "persistence"])?;
+        let busy = ["rdb_bgsave_in_progress:1", "aof_rewrite_in_progress:1"];
+        if !busy.iter().any(|busy| info.contains(busy)) {
+            assert!(info.contains("rdb_last_bgsave_status:ok"), "{info}");
+            assert!(info.contains("aof_last_bgrewrite_status:ok"), "{info}");
+            return Ok(());
+        }
+        anyhow::ensure!(begun.elapsed() < PATIENCE, "it saves for ever");
+        std::thread::sleep(Duration::from_millis(50));
+    }
 }
 
 #[test]

@@ -6,7 +6,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use serde_json::Value;
 use sidecore_e2e::Ground;
-use sidecore_e2e::ground::{ENGINE, available};
+use sidecore_e2e::ground::{ENGINE, HOST, available};
 use sidecore_e2e::preload::{Meter, Server, command, end_serving, finish, have, serve};
 
 use crate::{body, curl, engine};
@@ -28,6 +28,14 @@ pub(crate) fn nginx(ground: &Ground, address: String, more: &str) -> Result<std:
     let path = folder.join("nginx.conf");
     std::fs::write(&path, text)?;
     Ok(path)
+}
+
+/// nginx on the kernel's side.
+pub(crate) fn nginx_of_the_kernel(ground: &Ground) -> Result<Server> {
+    let configuration = nginx(ground, HOST.to_string(), "master_process off;")?;
+    let mut kernel = ground.command("nginx");
+    kernel.arg("-c").arg(configuration);
+    Server::start(ground, kernel, (HOST, 8080).into())
 }
 
 #[test]
@@ -103,14 +111,8 @@ fn nginx_serves_from_workers_and_reloads() -> Result<()> {
         sockets.is_some_and(|all| all.iter().filter(|s| s["state"] == "Listen").count() == 3)
     });
     for _ in 0..20 {
-        let mut curl = ground.command("curl");
-        curl.args([
-            "-sS",
-            "--max-time",
-            "50",
-            &format!("http://{ENGINE}:8080/page"),
-        ]);
-        assert!(finish(curl)?.stdout == body(1024));
+        let fetched = finish(curl(&ground, &[&format!("http://{ENGINE}:8080/page")]))?;
+        assert!(fetched.stdout == body(1024));
     }
     // New workers take over, with nothing lost on the way.
     let load = {
@@ -137,14 +139,8 @@ fn nginx_serves_from_workers_and_reloads() -> Result<()> {
     let told = load.join().expect("wrk")?;
     let told = String::from_utf8_lossy(&told.stdout).into_owned();
     assert!(told.contains("requests in"), "{told}");
-    let mut curl = ground.command("curl");
-    curl.args([
-        "-sS",
-        "--max-time",
-        "50",
-        &format!("http://{ENGINE}:8080/large"),
-    ]);
-    assert!(finish(curl)?.stdout == body(3_000_000));
+    let fetched = finish(curl(&ground, &[&format!("http://{ENGINE}:8080/large")]))?;
+    assert!(fetched.stdout == body(3_000_000));
     server.end();
     ground.eventually("nothing is left", |stat| {
         stat["dtis"] == 0 && stat["uals"].as_array().is_some_and(Vec::is_empty)
@@ -153,7 +149,7 @@ fn nginx_serves_from_workers_and_reloads() -> Result<()> {
 }
 
 /// The UALs that there are.
-fn ids(stat: &Value) -> Vec<u64> {
+pub(crate) fn ids(stat: &Value) -> Vec<u64> {
     let uals = stat["uals"].as_array();
     uals.map_or_else(Vec::new, |all| {
         all.iter().filter_map(|ual| ual["id"].as_u64()).collect()
@@ -202,18 +198,10 @@ fn nginx_speaks_tls_and_asks_others() -> Result<()> {
         (format!("https://{ENGINE}:8443/large"), body(3_000_000)),
         (format!("https://{ENGINE}:8443/up"), whole),
     ] {
-        let mut curl = ground.command("curl");
         // Workers open their listeners one after the other.
-        curl.args([
-            "-sSk",
-            "--max-time",
-            "50",
-            "--retry",
-            "9",
-            "--retry-connrefused",
-            &url,
-        ]);
-        assert!(finish(curl)?.stdout == wanted, "{url}");
+        let patient = ["-k", "--retry", "9", "--retry-connrefused", &url];
+        let fetched = finish(curl(&ground, &patient))?;
+        assert!(fetched.stdout == wanted, "{url}");
     }
     end_serving(&ground, upstream, server)
 }

@@ -178,6 +178,7 @@ impl Shared {
             address,
             backlog,
             key,
+            copies,
             flags,
         } = pair.standing
         {
@@ -185,7 +186,7 @@ impl Shared {
             return Some((
                 Reply {
                     args: [adopted::LISTENER, backlog, key],
-                    more: [a, b, c, 0, 0, 0],
+                    more: [a, b, c, copies, 0, 0],
                     dtis: flags,
                     ..Reply::new(Status::Ok)
                 },
@@ -272,7 +273,7 @@ impl Shared {
         if !(ours || again && pair.holders.contains(&ual)) {
             return Status::WrongState;
         }
-        let [a, b, c, ..] = request.more;
+        let [a, b, c, copies, ..] = request.more;
         let address = [a, b, c];
         if Address(address).get().is_none() {
             return Status::Invalid;
@@ -281,6 +282,7 @@ impl Shared {
             address,
             backlog,
             key,
+            copies,
             flags: request.dtis,
         };
         Status::Ok

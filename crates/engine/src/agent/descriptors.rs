@@ -37,6 +37,7 @@ pub(crate) enum Standing {
         address: [u64; 3],
         backlog: u64,
         key: u64,
+        copies: u64,
         flags: u32,
     },
     /// A connection in custody.

@@ -3,6 +3,7 @@
 mod custody;
 mod data;
 mod datagram;
+pub(crate) mod heirs;
 mod info;
 mod membership;
 mod options;

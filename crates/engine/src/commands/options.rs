@@ -44,6 +44,9 @@ pub(super) fn set(cx: &mut Context<'_>, command: &Command) -> Done {
         return Status::BadHandle.into();
     };
     if set_own(dti, option, value) {
+        if option == Opt::Descriptor {
+            cx.tables.taken(slot);
+        }
         cx.tables.mark_dirty(slot);
         return Done::Quiet;
     }

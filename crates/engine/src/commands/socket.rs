@@ -7,6 +7,7 @@ use sidecore_abi::event::Event;
 use sidecore_abi::{Address, Command, DtiHandle, EventKind, Status};
 use sidecore_stack::{ListenerId, SocketOption, SocketOptions, StackError};
 
+use super::heirs::{all_go_on, goes_on, next_of_copies};
 use super::{Context, Done, evq_for, slot};
 use crate::dti::{Dti, Listening, PostedAccept, Role, flag};
 
@@ -154,7 +155,13 @@ pub(super) fn listen(cx: &mut Context<'_>, command: &Command) -> Done {
         return Status::Aborted.into();
     }
     let options = opening_options(dti);
-    let begun = begin_listening(cx, slot, local, &options, (backlog, command.body[1], held));
+    let begun = begin_listening(
+        cx,
+        slot,
+        local,
+        &options,
+        (backlog, (command.body[1], command.body[3]), held),
+    );
     let (id, local) = match begun {
         Ok(begun) => begun,
         Err(status) => return status.into(),
@@ -178,11 +185,10 @@ fn begin_listening(
     slot: u32,
     asked: SocketAddr,
     options: &SocketOptions,
-    (backlog, key, held): (u32, u64, bool),
+    (backlog, share, held): (u32, (u64, u64), bool),
 ) -> Result<(ListenerId, SocketAddr), Status> {
-    if key != 0
-        && let Some((id, local)) = cx.tables.join_listener(slot, asked, key)
-    {
+    let shares = share.0 != 0;
+    if shares && let Some((id, local)) = cx.tables.join_listener(slot, asked, share) {
         if !held {
             cx.stack.hold_listener(id, false);
         }
@@ -193,8 +199,8 @@ fn begin_listening(
     let id = begun.map_err(status_of)?;
     cx.stack.hold_listener(id, held);
     let local = cx.stack.listener_local(id).unwrap_or(asked);
-    if key != 0 {
-        cx.tables.share_listener(slot, id, asked, local, key);
+    if shares {
+        cx.tables.share_listener(slot, id, asked, local, share);
     }
     Ok((id, local))
 }
@@ -225,9 +231,12 @@ pub(super) fn accept(cx: &mut Context<'_>, command: &Command) -> Done {
         let Some(waiting) = listening.waiting.pop_front() else {
             break;
         };
-        if hand_over(cx, waiting, child, &accept) {
+        if hand_over(cx, listener, waiting, (child, &accept)) {
             return Done::Later;
         }
+    }
+    if next_of_copies(cx, listener, (child, &accept)) {
+        return Done::Later;
     }
     if let Err(status) = cx.tables.begin_descriptor(listener) {
         return status.into();
@@ -246,7 +255,12 @@ pub(super) fn accept(cx: &mut Context<'_>, command: &Command) -> Done {
 }
 
 /// Gives a waiting connection to its child; false when the connection ended while it waited and left nothing to read.
-fn hand_over(cx: &mut Context<'_>, waiting: u32, child: u32, accept: &PostedAccept) -> bool {
+pub(super) fn hand_over(
+    cx: &mut Context<'_>,
+    listener: u32,
+    waiting: u32,
+    (child, accept): (u32, &PostedAccept),
+) -> bool {
     let Some(dti) = cx.tables.dtis.get(waiting) else {
         return false;
     };
@@ -268,6 +282,7 @@ fn hand_over(cx: &mut Context<'_>, waiting: u32, child: u32, accept: &PostedAcce
     match conn {
         Some(conn) => {
             cx.stack.set_user(conn, child);
+            cx.tables.begin_untaken(child, listener);
             cx.tables.attach(
                 child,
                 conn,
@@ -394,6 +409,15 @@ pub(super) fn close(cx: &mut Context<'_>, command: &Command) -> Done {
         Ok(slot) => slot,
         Err(status) => return status.into(),
     };
+    if command.body[1] & 1 != 0 {
+        if goes_on(cx, slot) {
+            return Done::Later;
+        }
+        // As with every system, when nobody is left to take it.
+        if let Some(dti) = cx.tables.dtis.get_mut(slot) {
+            dti.flags |= flag::RESET_ON_CLOSE;
+        }
+    }
     // RFC 9293 SHLD-3: what lies in the event queue, or was taken from there and not read by the program, is lost to it as well.
     if let Some(read) = command.body[0].checked_sub(1)
         && let Some(dti) = cx.tables.dtis.get_mut(slot)
@@ -458,6 +482,7 @@ fn close_listener(cx: &mut Context<'_>, slot: u32) {
     let Role::Listening(mut listening) = std::mem::replace(&mut dti.role, Role::Ended) else {
         return;
     };
+    let family = cx.tables.family_at(slot, listening.id);
     match cx.tables.leave_listener(slot, listening.id) {
         Some(other) => cx.stack.set_listener_user(listening.id, other),
         None => {
@@ -474,7 +499,7 @@ fn close_listener(cx: &mut Context<'_>, slot: u32) {
         cx.tables.end_descriptor(slot);
         cx.tables.emit(ual, accept.evq, &event);
     }
-    for waiting in listening.waiting {
+    for waiting in all_go_on(cx, family, listening.waiting) {
         if let Some(conn) = cx.tables.dtis.get(waiting).and_then(Dti::conn) {
             cx.stack.abort(conn);
         }

@@ -14,6 +14,7 @@ use sidecore_abi::DtiHandle;
 use sidecore_stack::{ConnId, ListenerId, UdpId};
 
 use crate::slab_list::List;
+use crate::tables::heirs::Untaken;
 use receive::ReceiveQueue;
 use transmit::TransmitQueue;
 
@@ -159,6 +160,8 @@ pub(crate) struct Dti {
     pub(crate) notsent_lowat: u32,
     /// Number of the descriptor that stands for it; 0: none.
     pub(crate) number: u64,
+    /// Of a connection that came in on a listener with copies: until a program has taken it.
+    pub(crate) untaken: Option<Box<Untaken>>,
 }
 
 impl Dti {
@@ -190,6 +193,7 @@ impl Dti {
             linger_ms: None,
             notsent_lowat: 0,
             number: 0,
+            untaken: None,
         }
     }
 

@@ -7,7 +7,7 @@ mod moderation;
 mod spin;
 
 use std::num::NonZeroU64;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::time::Duration;
 
 use rustix::event::epoll;
@@ -55,12 +55,9 @@ impl Idle {
     }
 
     fn add(&self, fd: impl AsFd) -> std::io::Result<()> {
-        Ok(epoll::add(
-            &self.epoll,
-            fd,
-            epoll::EventData::new_u64(0),
-            epoll::EventFlags::IN,
-        )?)
+        let fd = fd.as_fd();
+        let data = epoll::EventData::new_u64(fd.as_raw_fd() as u64);
+        Ok(epoll::add(&self.epoll, fd, data, epoll::EventFlags::IN)?)
     }
 
     /// Whether the device is not to be looked at yet.
@@ -98,10 +95,44 @@ impl Idle {
         self.spin.end_gap(now.as_nanos());
     }
 
-    fn wait(&self, timeout: Option<Duration>) {
+    /// Sleeps; says what ended it.
+    fn wait(&self, timeout: Option<Duration>) -> Rung {
         let timeout = timeout.map(timespec);
-        let mut events = [const { std::mem::MaybeUninit::uninit() }; 16];
-        let _ = epoll::wait(&self.epoll, &mut events, timeout.as_ref());
+        let mut events = [const { std::mem::MaybeUninit::uninit() }; RUNG_MAX];
+        let mut rung = Rung::NOTHING;
+        if let Ok((events, _)) = epoll::wait(&self.epoll, &mut events, timeout.as_ref()) {
+            for (place, event) in rung.fds.iter_mut().zip(events.iter()) {
+                *place = event.data.u64() as RawFd;
+                rung.count += 1;
+            }
+        }
+        rung
+    }
+}
+
+/// Descriptors that a sleep tells of at most.
+const RUNG_MAX: usize = 16;
+
+/// What ended a sleep: of the others nothing need be read, at a system call each. A byte that comes too late to be told of ends the next sleep.
+struct Rung {
+    fds: [RawFd; RUNG_MAX],
+    count: usize,
+}
+
+impl Rung {
+    const NOTHING: Self = Self {
+        fds: [-1; RUNG_MAX],
+        count: 0,
+    };
+    /// It is not known.
+    const ANY: Self = Self {
+        count: RUNG_MAX,
+        ..Self::NOTHING
+    };
+
+    /// Whether this one may have.
+    fn may_be(&self, fd: impl AsFd) -> bool {
+        self.count == RUNG_MAX || self.fds.contains(&fd.as_fd().as_raw_fd())
     }
 }
 
@@ -132,13 +163,14 @@ impl Engine {
             return std::hint::spin_loop();
         }
         let begun = sidecore_sys::clock::cycles();
+        let mut rung = Rung::ANY;
         if self.announce_sleep() && self.nic.prepare_sleep() {
             let now = Instant::from_nanos(self.clock.nanos());
-            self.idle.wait(self.sleep_limit(now));
+            rung = self.idle.wait(self.sleep_limit(now));
             self.counters.sleeps += 1;
         }
         self.nic.awake();
-        self.end_sleep();
+        self.end_sleep(&rung);
         self.counters.sleep_cycles += sidecore_sys::clock::cycles().wrapping_sub(begun);
     }
 
@@ -176,12 +208,16 @@ impl Engine {
             && self.tables.datagram_senders.is_empty()
     }
 
-    fn end_sleep(&mut self) {
+    fn end_sleep(&mut self, rung: &Rung) {
         for ual in self.tables.uals.iter_mut().flatten() {
             ual.control.announce_awake();
-            ual.sleeper.drain();
+            if rung.may_be(&ual.sleeper) {
+                ual.sleeper.drain();
+            }
         }
-        self.inbox.sleeper.drain();
+        if rung.may_be(&self.inbox.sleeper) {
+            self.inbox.sleeper.drain();
+        }
     }
 
     /// The sleep ends at the next timer, or in time for chores that are due while something is unfinished.

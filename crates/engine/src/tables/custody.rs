@@ -52,10 +52,23 @@ impl Tables {
             }
         }
         let luggage = self.pack(slot, to)?;
+        let reason = self.reason_of(slot, to);
         self.leave(slot);
-        self.arrive(slot, to, key, luggage);
+        self.arrive(slot, to, (key, reason), luggage);
         self.counters.moved += 1;
         Ok(())
+    }
+
+    /// The UAL against which a copy counts: who gives; of what the custodian gives back, who gets it.
+    fn reason_of(&self, slot: u32, to: u32) -> u64 {
+        let from = self.dtis.get(slot).map_or(to, |dti| dti.ual);
+        let reason = if self.custodian == Some(from) {
+            to
+        } else {
+            from
+        };
+        let ual = self.uals.get(reason as usize).and_then(Option::as_ref);
+        ual.map_or(0, |ual| ual.id)
     }
 
     /// Copies what lies in the old UAL's memory.
@@ -64,7 +77,7 @@ impl Tables {
         let (start, end, epoch) = (dti.tx.una, dti.tx.end, dti.epoch);
         let (ready, out_of_order) = (dti.rx.ready, dti.rx.out_of_order);
         let len = if dti.conn().is_some() { end - start } else { 0 };
-        if len > DETACH_MAX || !self.moved.has_room(len as usize) {
+        if len > DETACH_MAX || !self.moved.has_room(self.reason_of(slot, to), len as usize) {
             return Err(Status::NoResources);
         }
         let mut unacknowledged = vec![0; len as usize];
@@ -86,37 +99,43 @@ impl Tables {
         if !gathered {
             return Err(Status::BadExtent);
         }
-        let ready = self.copy_pieces(slot, to, ready)?;
-        match self.copy_pieces(slot, to, out_of_order) {
-            Ok(out_of_order) => Ok(Luggage {
+        let (mut in_order, mut gaps) = (List::default(), List::default());
+        self.copy_pieces(slot, to, ready, &mut in_order)?;
+        match self.copy_pieces(slot, to, out_of_order, &mut gaps) {
+            Ok(()) => Ok(Luggage {
                 unacknowledged: unacknowledged.into(),
-                ready,
-                out_of_order,
+                ready: in_order,
+                out_of_order: gaps,
             }),
             Err(status) => {
-                self.drop_copies(to, ready);
+                self.drop_copies(to, in_order);
                 Err(status)
             }
         }
     }
 
-    /// The same bytes in chunks of another pool.
-    fn copy_pieces(&mut self, slot: u32, to: u32, list: List) -> Result<List, Status> {
+    /// The same bytes in chunks of another pool, at the end of `copies`. When this fails there are no copies any more.
+    pub(super) fn copy_pieces(
+        &mut self,
+        slot: u32,
+        to: u32,
+        list: List,
+        copies: &mut List,
+    ) -> Result<(), Status> {
         let Some(dti) = self.dtis.get(slot) else {
             return Err(Status::BadHandle);
         };
         let (from, epoch) = (dti.ual, dti.epoch);
-        let mut copies = List::default();
         let mut at = list.head();
         while let Some(node) = at {
             let piece = *self.pieces.get(node);
             at = self.pieces.next(node);
-            if !self.copy_piece((slot, epoch), from, to, piece, &mut copies) {
-                self.drop_copies(to, copies);
+            if !self.copy_piece((slot, epoch), from, to, piece, copies) {
+                self.drop_copies(to, std::mem::take(copies));
                 return Err(Status::NoResources);
             }
         }
-        Ok(copies)
+        Ok(())
     }
 
     /// One piece, which may need more than one chunk.
@@ -165,7 +184,7 @@ impl Tables {
     }
 
     /// Copies that are not needed after all.
-    fn drop_copies(&mut self, to: u32, mut copies: List) {
+    pub(super) fn drop_copies(&mut self, to: u32, mut copies: List) {
         while let Some(piece) = self.pieces.pop_front(&mut copies) {
             if let Some(ual) = self.ual(to) {
                 // The reference was ours: nobody was lent one.
@@ -175,7 +194,7 @@ impl Tables {
     }
 
     /// Takes the DTI out of its old UAL, which is told of everything that it waits for.
-    fn leave(&mut self, slot: u32) {
+    pub(super) fn leave(&mut self, slot: u32) {
         // Their memory is free; how much the peer has is said with each.
         self.cancel_sends(slot, Status::Ok);
         while self
@@ -211,7 +230,7 @@ impl Tables {
     }
 
     /// Puts it into the new one, without a name.
-    fn arrive(&mut self, slot: u32, to: u32, key: (u64, u64), luggage: Luggage) {
+    fn arrive(&mut self, slot: u32, to: u32, (key, reason): ((u64, u64), u64), luggage: Luggage) {
         let Self {
             uals,
             dtis,
@@ -230,7 +249,7 @@ impl Tables {
         dti.rx.out_of_order = luggage.out_of_order;
         let len = luggage.unacknowledged.len() as u32;
         if len > 0 {
-            let source = Source::Moved(moved.keep(luggage.unacknowledged));
+            let source = Source::Moved(moved.keep(reason, luggage.unacknowledged));
             dti.tx.replace_by_copy(tx, source, len);
             dti.descriptors += 1;
             ual.descriptors += 1;

@@ -42,6 +42,9 @@ impl Tables {
                 false,
             );
             if ual.offer(dti.rx_evq, &event) {
+                if let Some(untaken) = &mut dti.untaken {
+                    untaken.keep(&mut self.pieces, ual, piece, (slot, dti.epoch));
+                }
                 ual.chunks.hand_over(piece.chunk, piece.len);
                 dti.rx.delivered += u64::from(piece.len);
                 return true;
@@ -151,6 +154,9 @@ impl Tables {
             if !ual.offer(dti.rx_evq, &event) {
                 return self.mark_stalled(slot);
             }
+            if let Some(untaken) = &mut dti.untaken {
+                untaken.keep(&mut self.pieces, ual, piece, (slot, dti.epoch));
+            }
             ual.chunks.hand_over(piece.chunk, piece.len);
             self.pieces.pop_front(&mut dti.rx.ready);
             dti.rx.delivered += u64::from(piece.len);
@@ -196,6 +202,8 @@ impl Tables {
 
     /// Data waits in the pool and there are posted buffers: copy, complete, go on.
     fn deliver_slowly(&mut self, slot: u32) {
+        // What is in a program's own memory cannot be delivered again.
+        self.taken(slot);
         loop {
             let Some(dti) = self.dtis.get(slot) else {
                 return;

@@ -120,6 +120,7 @@ impl Tables {
     /// Gives back all that a DTI holds of the pool and its posted buffers, without a word.
     pub(crate) fn drop_receive_side(&mut self, slot: u32) {
         self.drop_out_of_order(slot);
+        self.taken(slot);
         let Some(dti) = self.dtis.get_mut(slot) else {
             return;
         };

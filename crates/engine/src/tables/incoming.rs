@@ -50,6 +50,7 @@ impl Tables {
             }
             None => self.enqueue(listener, conn)?,
         };
+        self.begin_untaken(slot, listener);
         let inherited = self.dtis.get(listener).map(|dti| dti.options.clone());
         let of_listener = self.dtis.get(listener);
         let clamp = of_listener.map_or(0, |dti| dti.rx.window_clamp);
@@ -71,7 +72,7 @@ impl Tables {
     }
 
     /// The next accept whose child can still be used.
-    fn take_accept(&mut self, listener: u32) -> Option<(u32, PostedAccept)> {
+    pub(crate) fn take_accept(&mut self, listener: u32) -> Option<(u32, PostedAccept)> {
         self.drop_stale_accepts(listener);
         let (ual, accept) = self.pop_accept(listener)?;
         Some((self.usable_child(ual, accept.child)?, accept))
@@ -147,7 +148,7 @@ impl Tables {
     /// Nobody accepts it yet: it waits under a name of ours.
     fn enqueue(&mut self, listener: u32, conn: ConnId) -> Option<u32> {
         let dti = self.dtis.get(listener)?;
-        let (ual, handle, evq) = (dti.ual, dti.handle, dti.rx_evq);
+        let (ual, evq) = (dti.ual, dti.rx_evq);
         let Role::Listening(listening) = &dti.role else {
             return None;
         };
@@ -163,12 +164,20 @@ impl Tables {
             return None;
         };
         listening.waiting.push_back(slot);
-        if listening.waiting.len() == 1 {
-            let mut event = Event::new(EventKind::Incoming, handle, 0, Status::Ok);
-            event.body[0] = 1;
-            self.emit(ual, evq, &event);
-        }
+        self.tell_waiting(listener);
         Some(slot)
+    }
+
+    /// The first connection waits at a listener.
+    pub(crate) fn tell_waiting(&mut self, listener: u32) {
+        let Some(dti) = self.dtis.get(listener) else {
+            return;
+        };
+        if matches!(&dti.role, Role::Listening(listening) if listening.waiting.len() == 1) {
+            let mut event = Event::new(EventKind::Incoming, dti.handle, 0, Status::Ok);
+            event.body[0] = 1;
+            self.emit(dti.ual, dti.rx_evq, &event);
+        }
     }
 
     /// Moves what a waiting connection received to the child that accepts it. Returns the connection.
@@ -176,6 +185,7 @@ impl Tables {
         let old = self.dtis.get_mut(waiting)?;
         let (conn, flags, end_status) = (old.conn(), old.flags, old.end_status);
         let lowat = old.notsent_lowat;
+        let untaken = old.untaken.take();
         let mut rx = std::mem::take(&mut old.rx);
         let mut old_options = std::mem::take(&mut old.options);
         let dti = self.dtis.get_mut(child)?;
@@ -193,6 +203,7 @@ impl Tables {
         }
         let (epoch, ual) = (dti.epoch, dti.ual);
         dti.rx = rx;
+        dti.untaken = untaken;
         dti.flags |= flags & (flag::END | flag::OVER | flag::URGENT_DUE);
         dti.end_status = end_status;
         let (ready, out_of_order, fill) = (dti.rx.ready, dti.rx.out_of_order, dti.rx.fill);

@@ -10,6 +10,7 @@ pub(crate) mod deliver;
 pub(crate) mod dirty;
 pub(crate) mod end;
 pub(crate) mod frame;
+pub(crate) mod heirs;
 pub(crate) mod incoming;
 pub(crate) mod lowat;
 pub(crate) mod moved;
@@ -45,6 +46,8 @@ pub(crate) struct TableCounters {
     pub(crate) pieces_refused: u64,
     /// Connections that were given from one UAL to another.
     pub(crate) moved: u64,
+    /// Connections that no program had taken, and that went on to another copy of their listener.
+    pub(crate) gone_on: u64,
     /// UALs condemned.
     pub(crate) condemned: u64,
     /// Times that a UAL's commands used up its budget of a turn: the rest had to wait for the next.
@@ -85,6 +88,8 @@ pub(crate) struct Tables {
     pub(crate) counters: TableCounters,
     /// Listeners that more than one DTI may have.
     pub(crate) shared_listeners: Vec<shared::SharedListener>,
+    /// Number of the next connection that comes in on one of them.
+    pub(crate) next_arrival: u64,
     /// The engine is about to end: nothing new is opened.
     pub(crate) stopping: bool,
 }
@@ -114,6 +119,7 @@ impl Tables {
             policy: config.policy.clone(),
             counters: TableCounters::default(),
             shared_listeners: Vec::new(),
+            next_arrival: 1,
             stopping: false,
         }
     }

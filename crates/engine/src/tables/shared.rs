@@ -7,6 +7,7 @@ use sidecore_abi::command::REUSE_PORT_KEY;
 use sidecore_stack::ListenerId;
 
 use super::Tables;
+use super::heirs::Family;
 use crate::dti::Role;
 
 /// The members of one address.
@@ -20,7 +21,8 @@ pub(crate) struct SharedListener {
     key: u64,
     /// User of the first. Others must be of the same if the key is no secret.
     uid: u32,
-    members: Vec<u32>,
+    /// Their DTIs, and the number that copies of one socket have in common (0: it has no copies).
+    members: Vec<(u32, u64)>,
     /// Whose turn it is.
     next: usize,
 }
@@ -38,7 +40,7 @@ impl Tables {
         id: ListenerId,
         asked: SocketAddr,
         local: SocketAddr,
-        key: u64,
+        (key, copies): (u64, u64),
     ) {
         let Some(uid) = self.uid_of(slot) else {
             return;
@@ -49,7 +51,7 @@ impl Tables {
             local,
             key,
             uid,
-            members: vec![slot],
+            members: vec![(slot, copies)],
             next: 0,
         });
     }
@@ -59,7 +61,7 @@ impl Tables {
         &mut self,
         slot: u32,
         asked: SocketAddr,
-        key: u64,
+        (key, copies): (u64, u64),
     ) -> Option<(ListenerId, SocketAddr)> {
         let uid = self.uid_of(slot)?;
         let shared = self.shared_listeners.iter_mut().find(|shared| {
@@ -68,7 +70,7 @@ impl Tables {
             let may = key > REUSE_PORT_KEY || shared.uid == uid;
             same && shared.key == key && may
         })?;
-        shared.members.push(slot);
+        shared.members.push((slot, copies));
         Some((shared.id, shared.local))
     }
 
@@ -87,12 +89,52 @@ impl Tables {
             .iter()
             .position(|shared| shared.id == id)?;
         let shared = &mut self.shared_listeners[at];
-        shared.members.retain(|member| *member != slot);
-        let first = shared.members.first().copied();
+        shared.members.retain(|(member, _)| *member != slot);
+        let first = shared.members.first().map(|(member, _)| *member);
         if first.is_none() {
             self.shared_listeners.swap_remove(at);
         }
         first
+    }
+
+    /// A listener and its copies, if it may have some.
+    pub(crate) fn family_at(&self, slot: u32, id: ListenerId) -> Option<Family> {
+        let shared = self
+            .shared_listeners
+            .iter()
+            .find(|shared| shared.id == id)?;
+        let mut members = shared.members.iter();
+        let (_, copies) = *members.find(|(member, _)| *member == slot)?;
+        (copies != 0).then_some(Family { id, copies })
+    }
+
+    /// The copies of a listening socket.
+    pub(crate) fn copies(&self, family: Family) -> impl Iterator<Item = u32> {
+        let mut all = self.shared_listeners.iter();
+        let shared = all.find(|shared| shared.id == family.id);
+        let members = shared.into_iter().flat_map(|shared| &shared.members);
+        members
+            .filter(move |(_, copies)| *copies == family.copies)
+            .map(|(member, _)| *member)
+    }
+
+    /// The copies that a connection may go on to: first those that wait for one, then those that take some, then the others; each in turn.
+    pub(crate) fn heirs(&mut self, family: Family) -> Vec<u32> {
+        let mut heirs: Vec<u32> = self.copies(family).collect();
+        let mut all = self.shared_listeners.iter_mut();
+        if let Some(shared) = all.find(|shared| shared.id == family.id)
+            && !heirs.is_empty()
+        {
+            let count = heirs.len();
+            heirs.rotate_left(shared.next % count);
+            shared.next = shared.next.wrapping_add(1);
+        }
+        heirs.sort_by_key(|heir| match self.dtis.get(*heir).map(|dti| &dti.role) {
+            Some(Role::Listening(listening)) if !listening.accepts.is_empty() => 0,
+            Some(Role::Listening(listening)) if listening.accepting => 1 + listening.waiting.len(),
+            _ => usize::MAX,
+        });
+        heirs
     }
 
     /// Which member the next connection is for, and its number among them: one with an accept, else one that ever accepted.
@@ -105,7 +147,7 @@ impl Tables {
         let shared = &shared[at];
         let count = shared.members.len();
         let in_turn = (0..count).map(|n| (shared.next + n) % count);
-        let listening = |n: usize| match &self.dtis.get(shared.members[n])?.role {
+        let listening = |n: usize| match &self.dtis.get(shared.members[n].0)?.role {
             Role::Listening(listening) => Some(listening),
             _ => None,
         };
@@ -115,7 +157,7 @@ impl Tables {
         };
         let chosen = in_turn.clone().find(ready);
         let chosen = chosen.or_else(|| in_turn.clone().find(active))?;
-        Some((shared.members[chosen], at, chosen))
+        Some((shared.members[chosen].0, at, chosen))
     }
 
     /// The member that the next connection of a listener is for.

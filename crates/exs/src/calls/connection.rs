@@ -43,10 +43,7 @@ pub unsafe extern "C" fn exs_accept(
     ahandle: exs_ahandle_t,
 ) -> c_int {
     call(|| {
-        let given = Given::new(socket, qhandle, ahandle)?;
-        if flags != 0 {
-            return Err(Errno::INVAL);
-        }
+        let given = Given::new(socket, qhandle, ahandle)?.with(flags, 0)?;
         let mut room = Bytes { address: 0, len: 0 };
         if !address.is_null() {
             // SAFETY: as the caller promises.
@@ -93,10 +90,7 @@ pub unsafe extern "C" fn exs_connect(
     ahandle: exs_ahandle_t,
 ) -> c_int {
     call(|| {
-        let given = Given::new(socket, qhandle, ahandle)?;
-        if flags != 0 {
-            return Err(Errno::INVAL);
-        }
+        let given = Given::new(socket, qhandle, ahandle)?.with(flags, 0)?;
         // SAFETY: as the caller promises.
         let address = unsafe { boundary::address(address.cast(), address_len) }?;
         let work = Work::Connect {

@@ -8,6 +8,7 @@ pub(crate) mod transfer;
 use std::os::fd::RawFd;
 use std::sync::Arc;
 
+use libc::c_int;
 use rustix::io::Errno;
 
 use crate::memory::Registration;
@@ -38,6 +39,11 @@ impl Given {
             fd,
             ahandle,
         })
+    }
+
+    /// The same, if the call's flags are among these; `INVAL`.
+    fn with(self, flags: c_int, all: c_int) -> Result<Self, Errno> {
+        (flags & !all == 0).then_some(self).ok_or(Errno::INVAL)
     }
 
     /// Bytes of the memory that a handle names.

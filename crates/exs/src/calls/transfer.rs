@@ -22,14 +22,6 @@ const RECEIVE_FLAGS: c_int = libc::MSG_OOB | libc::MSG_PEEK | libc::MSG_TRUNC | 
 /// With these the engine may have a send as it is.
 const DIRECT_FLAGS: c_int = libc::MSG_MORE | libc::MSG_NOSIGNAL;
 
-fn known(flags: c_int, all: c_int) -> Result<(), Errno> {
-    if flags & !all == 0 {
-        Ok(())
-    } else {
-        Err(Errno::INVAL)
-    }
-}
-
 fn send_of(pieces: Vec<Piece>, beside: Beside, flags: c_int) -> Work {
     let pieces = Pieces::new(pieces);
     let plain = beside.name == 0 && beside.control == 0 && flags & !DIRECT_FLAGS == 0;
@@ -38,6 +30,33 @@ fn send_of(pieces: Vec<Piece>, beside: Beside, flags: c_int) -> Work {
         pieces,
         beside,
         flags,
+    }
+}
+
+/// `message`: where its header is, to be filled in; 0: nowhere.
+fn receive_of(pieces: Vec<Piece>, beside: Beside, flags: c_int, message: usize) -> Work {
+    Work::Receive {
+        pieces: Pieces::new(pieces),
+        beside,
+        flags,
+        message,
+    }
+}
+
+/// What the event tells of a buffer, but for the length.
+fn transfer(buffer: *const c_void, memory: exs_mhandle_t) -> Detail {
+    Detail::Transfer {
+        buffer: buffer as usize,
+        len: 0,
+        memory,
+    }
+}
+
+/// The same of a message.
+fn told_of(message: *const exs_msghdr_t) -> Detail {
+    Detail::Message {
+        message: message as usize,
+        len: 0,
     }
 }
 
@@ -76,15 +95,10 @@ pub unsafe extern "C" fn exs_send(
     mhandle: exs_mhandle_t,
 ) -> c_int {
     call(|| {
-        let given = Given::new(socket, qhandle, ahandle)?;
-        known(flags, SEND_FLAGS)?;
+        let given = Given::new(socket, qhandle, ahandle)?.with(flags, SEND_FLAGS)?;
         let piece = given.piece(bytes(buffer, length)?, mhandle)?;
-        let detail = Detail::Transfer {
-            buffer: buffer as usize,
-            len: 0,
-            memory: mhandle,
-        };
-        given.post(send_of(vec![piece], Beside::default(), flags), detail)
+        let work = send_of(vec![piece], Beside::default(), flags);
+        given.post(work, transfer(buffer, mhandle))
     })
 }
 
@@ -119,21 +133,10 @@ pub unsafe extern "C" fn exs_recv(
     mhandle: exs_mhandle_t,
 ) -> c_int {
     call(|| {
-        let given = Given::new(socket, qhandle, ahandle)?;
-        known(flags, RECEIVE_FLAGS)?;
+        let given = Given::new(socket, qhandle, ahandle)?.with(flags, RECEIVE_FLAGS)?;
         let piece = given.piece(bytes(buffer, length)?, mhandle)?;
-        let work = Work::Receive {
-            pieces: Pieces::new(vec![piece]),
-            beside: Beside::default(),
-            flags,
-            message: 0,
-        };
-        let detail = Detail::Transfer {
-            buffer: buffer as usize,
-            len: 0,
-            memory: mhandle,
-        };
-        given.post(work, detail)
+        let work = receive_of(vec![piece], Beside::default(), flags, 0);
+        given.post(work, transfer(buffer, mhandle))
     })
 }
 
@@ -205,15 +208,10 @@ pub unsafe extern "C" fn exs_sendmsg(
     ahandle: exs_ahandle_t,
 ) -> c_int {
     call(|| {
-        let given = Given::new(socket, qhandle, ahandle)?;
-        known(flags, SEND_FLAGS)?;
+        let given = Given::new(socket, qhandle, ahandle)?.with(flags, SEND_FLAGS)?;
         // SAFETY: as the caller promises.
         let (pieces, beside) = unsafe { self::message(&given, message) }?;
-        let detail = Detail::Message {
-            message: message as usize,
-            len: 0,
-        };
-        given.post(send_of(pieces, beside, flags), detail)
+        given.post(send_of(pieces, beside, flags), told_of(message))
     })
 }
 
@@ -244,21 +242,11 @@ pub unsafe extern "C" fn exs_recvmsg(
     ahandle: exs_ahandle_t,
 ) -> c_int {
     call(|| {
-        let given = Given::new(socket, qhandle, ahandle)?;
-        known(flags, RECEIVE_FLAGS)?;
+        let given = Given::new(socket, qhandle, ahandle)?.with(flags, RECEIVE_FLAGS)?;
         // SAFETY: as the caller promises.
         let (pieces, beside) = unsafe { self::message(&given, message) }?;
-        let work = Work::Receive {
-            pieces: Pieces::new(pieces),
-            beside,
-            flags,
-            message: message as usize,
-        };
-        let detail = Detail::Message {
-            message: message as usize,
-            len: 0,
-        };
-        given.post(work, detail)
+        let work = receive_of(pieces, beside, flags, message as usize);
+        given.post(work, told_of(message))
     })
 }
 
@@ -291,8 +279,7 @@ pub unsafe extern "C" fn exs_sendfile(
     ahandle: exs_ahandle_t,
 ) -> c_int {
     call(|| {
-        let given = Given::new(socket, qhandle, ahandle)?;
-        known(flags, 0)?;
+        let given = Given::new(socket, qhandle, ahandle)?.with(flags, 0)?;
         // SAFETY: as the caller promises.
         let list = unsafe { boundary::list(pieces, count, EXS_IOV_MAX) }?;
         let part = |piece: &exs_xferfile_t| match piece.exs_xf_type {

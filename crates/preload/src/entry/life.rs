@@ -9,7 +9,7 @@ use super::socket_of;
 use crate::cancel::point;
 use crate::guard::{Edge, answer, is_inside, within};
 use crate::memory;
-use crate::process::process;
+use crate::process::{Process, existing, process};
 use crate::socket::{Kind, Socket, install};
 use crate::{real, sys};
 
@@ -30,6 +30,9 @@ pub unsafe extern "C-unwind" fn socket(domain: c_int, kind: c_int, protocol: c_i
         libc::SOCK_DGRAM if matches!(protocol, 0 | libc::IPPROTO_UDP) => Kind::Datagram,
         _ => return fd,
     };
+    if existing().is_some_and(Process::is_aside) {
+        return fd;
+    }
     within((), || {
         let nonblocking = kind & libc::SOCK_NONBLOCK != 0;
         let socket = Socket::undecided(domain == libc::AF_INET6, carries, nonblocking);

@@ -3,12 +3,14 @@
 // The functions are reached by their exported names.
 #![allow(unreachable_pub)]
 
+mod confine;
 mod data;
 mod direct;
 mod epolls;
 mod files;
 mod images;
 mod life;
+mod lists;
 mod messages;
 mod names;
 mod numbers;

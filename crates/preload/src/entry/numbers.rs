@@ -47,13 +47,14 @@ fn copy(process: &Process, from: RawFd, to: RawFd) {
     process.table.put(to, thing);
 }
 
-/// A second descriptor for that of a connection whose only number is about to be closed, if it may serve another.
+/// The library's number for the descriptor of a connection whose only number is about to be closed, if it may serve another.
 fn spare(process: &Process, fd: RawFd) -> Option<(Used, OwnedFd)> {
     let Some(Thing::Socket(socket)) = process.get(fd) else {
         return None;
     };
-    let used = socket.spare(fd).filter(|_| process.stash.has_room())?;
-    Some((used, process.double_high(fd).ok()?))
+    let used = socket.spare(fd)?;
+    let high = process.stash.retain(process, fd, socket.take_twin())?;
+    Some((used, high))
 }
 
 /// close(2).

@@ -1,10 +1,13 @@
 //! Options by level and name: what the engine calls them, which values Linux takes, and how it tells them.
 
+use std::sync::OnceLock;
 use std::time::Duration;
 
 use libc::c_int;
 use rustix::io::Errno;
 use sidecore_client::Opt;
+
+use super::value::Value;
 
 /// An option by level and name.
 pub(super) type Name = (c_int, c_int);
@@ -259,22 +262,21 @@ pub(super) fn number(level: c_int, value: &[u8]) -> Result<i32, Errno> {
 }
 
 /// Checks a value, and gives it as Linux would tell it when asked. `NOPROTOOPT` for an option that is not known at all.
-pub(super) fn check(name: Name, value: &[u8]) -> Result<Vec<u8>, Errno> {
+pub(super) fn check(name: Name, value: &[u8]) -> Result<Value, Errno> {
     match name {
         READ_TIMEOUT | WRITE_TIMEOUT => {
             time(value)?;
-            return Ok(value[..16].to_vec());
+            return Ok(Value::new(&value[..16]));
         }
         LINGER => {
             return linger(value).map(|(on, seconds)| {
-                let mut told = i32::from(on).to_ne_bytes().to_vec();
-                told.extend(seconds.to_ne_bytes());
-                told
+                let told = [i32::from(on).to_ne_bytes(), seconds.to_ne_bytes()];
+                Value::new(told.as_flattened())
             });
         }
         CONGESTION => {
             congestion(value)?;
-            return Ok(name_of(value).to_vec());
+            return Ok(Value::new(name_of(value)));
         }
         _ => {}
     }
@@ -286,21 +288,42 @@ pub(super) fn check(name: Name, value: &[u8]) -> Result<Vec<u8>, Errno> {
         OrDefault(..) if number == -1 => number,
         _ => return Err(Errno::INVAL),
     };
-    Ok(match name {
-        RECEIVE_BUFFER => doubled(told, "rmem_max", 2304),
-        SEND_BUFFER => doubled(told, "wmem_max", 4608),
+    let told = match name {
+        RECEIVE_BUFFER => doubled(told, &RECEIVE_MAX, 2304),
+        SEND_BUFFER => doubled(told, &SEND_MAX, 4608),
         _ => told,
-    }
-    .to_ne_bytes()
-    .to_vec())
+    };
+    Ok(Value::new(&told.to_ne_bytes()))
 }
 
 /// A buffer's size as Linux tells it: what was asked for, bounded by the system's limit, twice, and not too small.
-fn doubled(asked: i32, limit: &str, least: i32) -> i32 {
-    let path = format!("/proc/sys/net/core/{limit}");
-    let text = std::fs::read_to_string(path).ok();
-    let most = text.and_then(|text| text.trim().parse().ok());
-    twice(asked, most.unwrap_or(212_992), least)
+fn doubled(asked: i32, limit: &Limit, least: i32) -> i32 {
+    twice(asked, limit.get(), least)
+}
+
+/// One of the system's limits, as it was when it was first asked for: servers may set buffers on each connection, and reading a limit takes
+/// three system calls.
+struct Limit {
+    path: &'static str,
+    known: OnceLock<i32>,
+}
+
+static RECEIVE_MAX: Limit = Limit::at("/proc/sys/net/core/rmem_max");
+static SEND_MAX: Limit = Limit::at("/proc/sys/net/core/wmem_max");
+
+impl Limit {
+    const fn at(path: &'static str) -> Self {
+        let known = OnceLock::new();
+        Self { path, known }
+    }
+
+    fn get(&self) -> i32 {
+        *self.known.get_or_init(|| {
+            let text = std::fs::read_to_string(self.path).ok();
+            let most = text.and_then(|text| text.trim().parse().ok());
+            most.unwrap_or(212_992)
+        })
+    }
 }
 
 fn twice(asked: i32, most: i32, least: i32) -> i32 {
@@ -435,12 +458,16 @@ mod tests {
     #[test]
     fn values_are_checked_and_told_as_linux_has_them() {
         let nodelay = (libc::IPPROTO_TCP, libc::TCP_NODELAY);
-        assert_eq!(check(nodelay, &int(7)), Ok(int(1).to_vec()));
+        assert_eq!(check(nodelay, &int(7)), Ok(Value::new(&int(1))));
         assert_eq!(check(nodelay, &[1]), Err(Errno::INVAL), "too short");
         let ttl = (libc::IPPROTO_IP, libc::IP_TTL);
-        assert_eq!(check(ttl, &[9]), Ok(int(9).to_vec()), "one byte will do");
+        assert_eq!(
+            check(ttl, &[9]),
+            Ok(Value::new(&int(9))),
+            "one byte will do"
+        );
         assert_eq!(check(ttl, &int(0)), Err(Errno::INVAL));
-        assert_eq!(check(ttl, &int(-1)), Ok(int(-1).to_vec()));
+        assert_eq!(check(ttl, &int(-1)), Ok(Value::new(&int(-1))));
         assert_eq!(translate(ttl, &int(-1)), Some((Opt::HopLimit, 0)));
         let probes = (libc::IPPROTO_TCP, libc::TCP_KEEPCNT);
         assert_eq!(check(probes, &int(128)), Err(Errno::INVAL));
@@ -475,7 +502,7 @@ mod tests {
         assert_eq!(time_of(-1, 0), Ok(Duration::ZERO), "Linux: no timeout");
         assert_eq!(time(&[0; 15]), Err(Errno::INVAL));
         let both = |on: i32, seconds: i32| [int(on), int(seconds)].concat();
-        assert_eq!(check(LINGER, &both(3, 2)), Ok(both(1, 2)));
+        assert_eq!(check(LINGER, &both(3, 2)), Ok(Value::new(&both(1, 2))));
         assert_eq!(
             translate(LINGER, &both(0, 2)),
             Some((Opt::Linger, u64::MAX))

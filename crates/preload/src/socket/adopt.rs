@@ -10,8 +10,8 @@ use sidecore_client::abi::agent::{LISTENER_V6, LISTENER_V6_ONLY};
 use sidecore_client::custody::Adopted;
 use sidecore_client::{Opt, RawSocket};
 
-use super::custody::{DescriptorCall, FIRST_WAIT, number_of};
-use super::{Listening, Role, Socket};
+use super::custody::{DescriptorCall, FIRST_WAIT, Why, number_of};
+use super::{Kind, Listening, Role, Socket};
 use crate::process::{Link, process};
 use crate::table::lock;
 use crate::{log, sys};
@@ -112,6 +112,46 @@ impl Socket {
         }
     }
 
+    /// Asks for what was inherited, and listens once more if it is a listener, before this process cannot any more.
+    pub(crate) fn ask_now(&self) {
+        let role = lock(&self.state).role;
+        if role == Role::Inherited {
+            self.contact();
+        }
+        // A listener is opened by that.
+        drop(self.route());
+    }
+
+    /// Whether only the library can serve it: a listener of the engine's, or a UDP socket.
+    pub(crate) fn needs_library(&self) -> bool {
+        let state = lock(&self.state);
+        match state.role {
+            Role::Both => true,
+            Role::Engine => state.listening.is_some() || self.kind == Kind::Datagram,
+            _ => false,
+        }
+    }
+
+    /// Lets the bytes go through the descriptor from here on. Whether they do, or there are none.
+    pub(crate) fn goes_to_descriptor(&self) -> bool {
+        let (role, fd) = {
+            let state = lock(&self.state);
+            (state.role, state.numbers.first().copied())
+        };
+        match role {
+            Role::Engine => self.hand_over(Why::Raw),
+            Role::Inherited => {
+                if let Some(fd) = fd
+                    && let Some(number) = number_of(fd)
+                {
+                    self.ask_without_ual(fd, number);
+                }
+                true
+            }
+            _ => true,
+        }
+    }
+
     /// Its bytes go through the descriptor for now.
     fn is_shared(&self, local: Option<SocketAddr>, peer: Option<SocketAddr>) {
         let mut state = lock(&self.state);
@@ -153,7 +193,7 @@ impl Socket {
             Adopted::Listener {
                 address,
                 backlog,
-                key,
+                share,
                 flags,
             } => {
                 let mut state = lock(&self.state);
@@ -161,7 +201,7 @@ impl Socket {
                 state.listening = Some(Listening {
                     local: address,
                     backlog,
-                    key,
+                    share,
                     held: false,
                 });
                 drop(state);

@@ -136,7 +136,7 @@ impl Socket {
     }
 
     /// A UDP socket's place at the engine that came, at its old address and with its peer.
-    pub(super) fn datagram_anew(&self, process: &Process) -> Result<(), Errno> {
+    pub(super) fn datagram_anew(&self, process: &'static Process) -> Result<(), Errno> {
         let (role, old) = {
             let state = lock(&self.state);
             (state.role, state.raw.clone())

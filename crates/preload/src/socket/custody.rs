@@ -189,12 +189,12 @@ impl Socket {
         let Listening {
             local,
             backlog,
-            key,
+            share,
             ..
         } = *listening;
         if let Err(error) = link
             .ual
-            .describe_listener(number, local, backlog, key, flags)
+            .describe_listener(number, local, backlog, share, flags)
         {
             log::info(format_args!("{local}: not for other programs: {error}"));
         }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use rustix::io::Errno;
 use sidecore_client::abi::command::REUSE_PORT_KEY;
-use sidecore_client::{Opt, RawSocket};
+use sidecore_client::{Opt, RawSocket, Share};
 
 use super::{Kind, Listening, Role, Route, Socket, install, kernel_name};
 use crate::cancel::Sleep;
@@ -25,7 +25,7 @@ impl Socket {
             let Listening {
                 local,
                 backlog,
-                key,
+                share,
                 held,
             } = listening;
             let options = lock(&self.state).settings.before(self.is_v6(), local);
@@ -34,7 +34,7 @@ impl Socket {
             } else {
                 RawSocket::listen
             };
-            told(open(&link.sockets, local, &options, backlog, key))
+            told(open(&link.sockets, local, &options, backlog, share))
         });
         let mut state = lock(&self.state);
         match opened {
@@ -85,7 +85,7 @@ impl Socket {
     }
 
     /// Listens at the engine that came in the place of one that is gone, if it listened there; or sends and receives there, if it did.
-    pub(crate) fn listen_anew(&self, process: &Process) -> Result<(), Errno> {
+    pub(crate) fn listen_anew(&self, process: &'static Process) -> Result<(), Errno> {
         if self.kind == Kind::Datagram {
             return self.datagram_anew(process);
         }
@@ -101,7 +101,7 @@ impl Socket {
         let Listening {
             local,
             backlog,
-            key,
+            share,
             held,
         } = listening;
         let options = lock(&self.state).settings.before(self.is_v6(), local);
@@ -110,13 +110,14 @@ impl Socket {
             true => RawSocket::hold,
             false => RawSocket::listen,
         };
-        let raw = told(open(sockets, local, &options, backlog, key))?;
+        let raw = told(open(sockets, local, &options, backlog, share))?;
         let mut number = None;
         {
             let mut state = lock(&self.state);
             if role == Role::Engine {
                 // What stands for it is the new engine's, too.
-                number = Some(process.stash.replace(process, &link, &state.numbers)?);
+                let placed = process.stash.replace(process, &link, &state.numbers)?;
+                number = Some(state.has(placed));
             }
             state.raw = Some(raw);
         }
@@ -139,10 +140,10 @@ impl Socket {
     ) -> Result<(), Errno> {
         let process = process();
         let link = process.link().ok_or(Errno::NETDOWN)?;
-        let (options, key) = self.opening(local);
+        let (options, share) = self.opening(local);
         let raw = match self.kind {
-            Kind::Stream if held => RawSocket::hold(&link.sockets, local, &options, backlog, key),
-            Kind::Stream => RawSocket::listen(&link.sockets, local, &options, backlog, key),
+            Kind::Stream if held => RawSocket::hold(&link.sockets, local, &options, backlog, share),
+            Kind::Stream => RawSocket::listen(&link.sockets, local, &options, backlog, share),
             Kind::Datagram => RawSocket::datagram(&link.sockets, local, &options),
         };
         let raw = match raw {
@@ -160,21 +161,25 @@ impl Socket {
             state.listening = (self.kind == Kind::Stream).then_some(Listening {
                 local: bound,
                 backlog,
-                key,
+                share,
                 held,
             });
         }
         self.become_engines(process, raw)
     }
 
-    /// Options for a socket that begins there, and a listener's key: one for all that share the port by SO_REUSEPORT, else one of its own.
-    fn opening(&self, local: SocketAddr) -> (Vec<(Opt, u64)>, u64) {
+    /// Options for a socket that begins there, and who may share a listener: all that share the port by SO_REUSEPORT, or only its copies.
+    fn opening(&self, local: SocketAddr) -> (Vec<(Opt, u64)>, Share) {
         let state = lock(&self.state);
+        let copies = sys::random().max(REUSE_PORT_KEY + 1);
         let key = match state.settings.shares_port() {
             true => REUSE_PORT_KEY,
-            false => sys::random().max(REUSE_PORT_KEY + 1),
+            false => copies,
         };
-        (state.settings.before(self.is_v6(), local), key)
+        (
+            state.settings.before(self.is_v6(), local),
+            Share { key, copies },
+        )
     }
 
     /// Listens. `Ok(true)`: nothing is left to do for the system.
@@ -215,13 +220,13 @@ impl Socket {
         let process = process();
         let link = process.link().ok_or(Errno::NETDOWN)?;
         let local = kernel_name(fd)?;
-        let (options, key) = self.opening(local);
+        let (options, share) = self.opening(local);
         let raw = told(RawSocket::listen(
             &link.sockets,
             local,
             &options,
             backlog,
-            key,
+            share,
         ))?;
         process.listens();
         // Either may have nothing when the other has: the system's must never wait.
@@ -232,7 +237,7 @@ impl Socket {
         state.listening = Some(Listening {
             local,
             backlog,
-            key,
+            share,
             held: false,
         });
         drop(state);
@@ -334,7 +339,7 @@ impl Socket {
         };
         let nonblocking = flags & libc::SOCK_NONBLOCK != 0;
         let cloexec = flags & libc::SOCK_CLOEXEC != 0;
-        let (fd, number) = process.stash.lowest(process, &link, cloexec, nonblocking)?;
+        let (fd, placed) = process.stash.lowest(process, &link, cloexec, nonblocking)?;
         let settings = lock(&self.state).settings.of_child();
         settings.dress(&child);
         let socket = Self::with(
@@ -345,7 +350,11 @@ impl Socket {
             Some(child),
         );
         let at = lock(&self.state).listening.map(|listening| listening.local);
-        lock(&socket.state).settings = settings;
+        let number = {
+            let mut state = lock(&socket.state);
+            state.settings = settings;
+            state.has(placed)
+        };
         socket.begin_custody(number);
         lock(&socket.state).custody.local = at.filter(|at| !at.ip().is_unspecified());
         if !install(process, fd, socket) {

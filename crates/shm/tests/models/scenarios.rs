@@ -133,6 +133,50 @@ pub(crate) fn application_sleeps<W: World>(order: u32, events: u64, wait_state: 
     W::join(engine);
 }
 
+/// States of a thread that others of its program may wake: nobody did, it is about to sleep or does, somebody did.
+const AWAKE: u32 = 0;
+const LYING: u32 = 1;
+const CALLED: u32 = 2;
+
+/// A thread goes to sleep on its cell and is woken by another of the application, which has nothing for the queue. `looks`: whether the
+/// sleeper looks for that between the announcement and the sleep.
+pub(crate) fn application_is_called<W: World>(times: u32, looks: bool) {
+    let queue = Arc::new(EventQueue::<W> {
+        lane: HeapLane::new(1),
+        word: W::A::u32(0),
+        cell: W::A::u32(0),
+        futex: W::Sleeping::new(),
+    });
+    let calls: Arc<Vec<_>> = Arc::new((0..times).map(|_| W::A::u32(AWAKE)).collect());
+    let caller = {
+        let (queue, calls) = (Arc::clone(&queue), Arc::clone(&calls));
+        W::spawn(move || {
+            for call in &*calls {
+                let lies = call.swap(CALLED, Ordering::AcqRel) == LYING;
+                if lies && protocol::wake_by_hand::<W::A>(&queue.cell) {
+                    queue.futex.wake();
+                }
+            }
+        })
+    };
+    let reader = Reader::new(queue.lane.clone());
+    let words = || std::iter::once(&queue.word);
+    for call in &*calls {
+        while call.exchange(AWAKE, LYING, Ordering::AcqRel) {
+            protocol::announce_wait::<W::A>(&queue.cell, 0, WAIT_SLEEPING, words());
+            let called = looks && call.load(Ordering::Acquire) == CALLED;
+            if reader.is_empty() && !called {
+                queue
+                    .futex
+                    .wait_while(|| queue.cell.load(Ordering::Acquire) == WAIT_SLEEPING);
+            }
+            protocol::cancel_wait::<W::A>(&queue.cell, 0, words());
+            call.exchange(LYING, AWAKE, Ordering::Acquire);
+        }
+    }
+    W::join(caller);
+}
+
 /// The shared words of one DbQ lane.
 struct Doorbell<W: World> {
     lane: HeapLane<W::A>,

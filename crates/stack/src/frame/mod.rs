@@ -16,18 +16,21 @@ pub const MAX_HEADER_LEN: usize = ETHERNET_LEN + ipv6::HEADER_LEN + tcp::MAX_HEA
 /// The longest of IPv4.
 const MAX_LEN: usize = ETHERNET_LEN + ipv4::MIN_HEADER_LEN + tcp::MAX_HEADER_LEN;
 
-/// A header that is being written.
+/// Headers that are being written, of at most `N` bytes.
 #[derive(Debug)]
-pub(crate) struct HeaderBuffer {
-    bytes: [u8; MAX_LEN],
-    len: usize,
+pub(crate) struct Headers<const N: usize> {
+    pub(crate) bytes: [u8; N],
+    pub(crate) len: usize,
 }
 
-impl HeaderBuffer {
+/// Those of frames of IPv4.
+pub(crate) type HeaderBuffer = Headers<MAX_LEN>;
+
+impl<const N: usize> Headers<N> {
     #[inline]
     pub(crate) const fn new() -> Self {
         Self {
-            bytes: [0; MAX_LEN],
+            bytes: [0; N],
             len: 0,
         }
     }
@@ -42,7 +45,8 @@ impl HeaderBuffer {
         self.len
     }
 
-    fn rest(&mut self) -> &mut [u8] {
+    #[inline]
+    pub(crate) fn rest(&mut self) -> &mut [u8] {
         &mut self.bytes[self.len..]
     }
 
@@ -55,6 +59,21 @@ impl HeaderBuffer {
         self.len += header.emit(self.rest());
     }
 
+    /// Writes a folded sum.
+    #[inline]
+    pub(crate) fn put_checksum(&mut self, at: usize, sum: u32) {
+        if let Some(field) = self.bytes.get_mut(at..at + 2) {
+            field.copy_from_slice(&checksum::fold(sum).to_be_bytes());
+        }
+    }
+
+    /// Appends bytes that the caller writes.
+    pub(crate) fn append(&mut self, emit: impl FnOnce(&mut [u8]) -> usize) {
+        self.len += emit(self.rest());
+    }
+}
+
+impl HeaderBuffer {
     /// Ethernet (not for the loopback) and IPv4, for `len` bytes of payload.
     #[inline]
     pub(crate) fn ipv4(&mut self, link: Link, mac: MacAddress, header: &Ipv4Header, len: usize) {
@@ -111,18 +130,5 @@ impl HeaderBuffer {
             let ip = usize::from(tcp_start).saturating_sub(ipv4::MIN_HEADER_LEN);
             slot.marking.write4(&mut self.bytes[ip..]);
         }
-    }
-
-    /// Writes a folded sum.
-    #[inline]
-    pub(crate) fn put_checksum(&mut self, at: usize, sum: u32) {
-        if let Some(field) = self.bytes.get_mut(at..at + 2) {
-            field.copy_from_slice(&checksum::fold(sum).to_be_bytes());
-        }
-    }
-
-    /// Appends bytes that the caller writes.
-    pub(crate) fn append(&mut self, emit: impl FnOnce(&mut [u8]) -> usize) {
-        self.len += emit(&mut self.bytes[self.len..]);
     }
 }

@@ -15,7 +15,7 @@ use crate::arp::request_packet;
 use crate::config::MtuDiscovery;
 use crate::control::Link;
 use crate::error::StackError;
-use crate::frame::HeaderBuffer;
+use crate::frame::{HeaderBuffer, Headers};
 use crate::host::Host;
 use crate::path_mtu::By;
 use crate::sink::{FrameSink, TxOffload, TxPayload};
@@ -124,23 +124,35 @@ impl Stack {
         &mut self,
         link: Link,
         ip: &Ipv4Header,
-        (src_port, dst_port): (u16, u16),
+        ports: (u16, u16),
         payload: TxPayload<'_>,
         sink: &mut S,
     ) {
         let len = udp::HEADER_LEN + payload.len();
-        let loopback = link == Link::Loopback;
         let mut buffer = HeaderBuffer::new();
         buffer.ipv4(link, self.config.mac, ip, len);
+        let pseudo = checksum::pseudo_v4(ip.src, ip.dst, PROTOCOL_UDP, len as u32);
+        self.emit_datagram(buffer, (link, pseudo), ports, payload, sink);
+    }
+
+    /// A datagram with its UDP header, behind the headers in the buffer; `pseudo` is the pseudo-header's sum.
+    pub(crate) fn emit_datagram<const N: usize, S: FrameSink>(
+        &mut self,
+        mut buffer: Headers<N>,
+        (link, pseudo): (Link, u32),
+        (src_port, dst_port): (u16, u16),
+        payload: TxPayload<'_>,
+        sink: &mut S,
+    ) {
+        let loopback = link == Link::Loopback;
         let start = buffer.len();
         let header = UdpHeader {
             src_port,
             dst_port,
-            length: len as u16,
+            length: (udp::HEADER_LEN + payload.len()) as u16,
             checksum: 0,
         };
         buffer.append(|buf| header.emit(buf));
-        let pseudo = checksum::pseudo_v4(ip.src, ip.dst, PROTOCOL_UDP, len as u32);
         buffer.put_checksum(start + CHECKSUM_OFFSET, pseudo);
         let offload = TxOffload {
             checksum: Some((start as u16, CHECKSUM_OFFSET as u16)),

@@ -3,51 +3,24 @@
 use core::net::Ipv6Addr;
 
 use sidecore_wire::ethernet::{ETHERTYPE_IPV6, HEADER_LEN as ETHERNET_LEN};
-use sidecore_wire::{EthernetHeader, Ipv6Header, MacAddress, TcpHeader, checksum, ipv6, tcp};
+use sidecore_wire::{Ipv6Header, MacAddress, TcpHeader, checksum, ipv6, tcp};
 
 use super::flow::Flow6;
 use crate::connections::{Slot, flag};
 use crate::control::Link;
-use crate::frame::MAX_HEADER_LEN;
+use crate::frame::{Headers, MAX_HEADER_LEN};
 
-/// A header that is being written.
-#[derive(Debug)]
-pub(super) struct HeaderBuffer6 {
-    bytes: [u8; MAX_HEADER_LEN],
-    len: usize,
-}
+/// Headers of frames of IPv6 that are being written.
+pub(super) type HeaderBuffer6 = Headers<MAX_HEADER_LEN>;
 
 impl HeaderBuffer6 {
-    #[inline]
-    pub(super) const fn new() -> Self {
-        Self {
-            bytes: [0; MAX_HEADER_LEN],
-            len: 0,
-        }
-    }
-
-    #[inline]
-    pub(super) fn bytes(&self) -> &[u8] {
-        &self.bytes[..self.len]
-    }
-
-    #[inline]
-    pub(super) const fn len(&self) -> usize {
-        self.len
-    }
-
     /// Ethernet (not for the loopback) and IPv6, for `len` bytes behind it.
     #[inline]
     pub(super) fn ipv6(&mut self, link: Link, mac: MacAddress, header: &Ipv6Header, len: usize) {
-        if let Link::Station(dst) = link {
-            let ethernet = EthernetHeader {
-                dst,
-                src: mac,
-                ethertype: ETHERTYPE_IPV6,
-            };
-            self.len += ethernet.emit(&mut self.bytes[self.len..]);
+        if let Link::Station(station) = link {
+            self.ethernet(mac, station, ETHERTYPE_IPV6);
         }
-        self.len += header.emit(&mut self.bytes[self.len..], len);
+        self.len += header.emit(self.rest(), len);
     }
 
     /// TCP, for `payload_len` bytes; `addresses` is the sum of both addresses, the checksum field gets the folded
@@ -100,19 +73,6 @@ impl HeaderBuffer6 {
             let ip = usize::from(tcp_start).saturating_sub(ipv6::HEADER_LEN);
             slot.marking.write6(&mut self.bytes[ip..]);
         }
-    }
-
-    /// Writes a folded sum.
-    #[inline]
-    pub(super) fn put_checksum(&mut self, at: usize, sum: u32) {
-        if let Some(field) = self.bytes.get_mut(at..at + 2) {
-            field.copy_from_slice(&checksum::fold(sum).to_be_bytes());
-        }
-    }
-
-    /// Appends bytes that the caller writes.
-    pub(super) fn append(&mut self, emit: impl FnOnce(&mut [u8]) -> usize) {
-        self.len += emit(&mut self.bytes[self.len..]);
     }
 }
 

@@ -15,9 +15,9 @@ use crate::control::Link;
 use crate::error::StackError;
 use crate::host::{Envelope, Host};
 use crate::path_mtu::By;
-use crate::sink::{FrameSink, TxOffload, TxPayload};
+use crate::sink::{FrameSink, TxPayload};
 use crate::stack::Stack;
-use crate::udp::{CHECKSUM_OFFSET, Datagram};
+use crate::udp::Datagram;
 use crate::{UdpId, User};
 
 /// What the headers of a datagram say of its way.
@@ -92,34 +92,15 @@ impl Stack {
         &mut self,
         link: Link,
         ip: &Ipv6Header,
-        (src_port, dst_port): (u16, u16),
+        ports: (u16, u16),
         payload: TxPayload<'_>,
         sink: &mut S,
     ) {
         let len = udp::HEADER_LEN + payload.len();
-        let loopback = link == Link::Loopback;
         let mut buffer = HeaderBuffer6::new();
         buffer.ipv6(link, self.config.mac, ip, len);
-        let start = buffer.len();
-        let header = UdpHeader {
-            src_port,
-            dst_port,
-            length: len as u16,
-            checksum: 0,
-        };
-        buffer.append(|buf| header.emit(buf));
         let pseudo = checksum::pseudo_v6(ip.src, ip.dst, ipv6::PROTOCOL_UDP, len as u32);
-        buffer.put_checksum(start + CHECKSUM_OFFSET, pseudo);
-        let offload = TxOffload {
-            checksum: Some((start as u16, CHECKSUM_OFFSET as u16)),
-            segment_size: 0,
-            loopback,
-            header_len: buffer.len() as u16,
-        };
-        sink.send(buffer.bytes(), payload, &offload);
-        self.counters.udp_out += 1;
-        self.counters.frames_out += 1;
-        self.counters.loopback_out += u64::from(loopback);
+        self.emit_datagram(buffer, (link, pseudo), ports, payload, sink);
     }
 
     fn way_for_datagram6(

@@ -23,6 +23,7 @@ mod random;
 mod raw;
 mod rfc9293;
 mod six;
+mod smoltcp_device;
 mod smoltcp_peer;
 mod syn_cookies;
 mod transfer;

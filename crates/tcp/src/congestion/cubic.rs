@@ -74,7 +74,7 @@ impl Cubic {
             cwnd_prior: self.cwnd_prior,
             epoch_start: self.epoch_start,
         };
-        // Fast convergence: "if cwnd < W_max: W_max = cwnd * (1 + beta_cubic) / 2"
+        // Fast convergence: below the last W_max it becomes cwnd * (1 + beta_cubic) / 2.
         self.w_max = if flight < f64::from(self.w_max) {
             (flight * (1.0 + BETA) / 2.0) as f32
         } else {
@@ -94,7 +94,7 @@ impl Cubic {
         self.w_est = window.cwnd;
         self.w_est_fraction = 0.0;
         if w_max <= cwnd {
-            // Slow start went past W_max, or there was no loss yet (section 4.10: "K = 0, W_max = cwnd").
+            // Slow start went past W_max, or there was no loss yet (section 4.10: "K is set to 0", W_max to cwnd).
             self.w_max = cwnd as f32;
             self.k = 0.0;
         } else {
@@ -113,7 +113,8 @@ impl Cubic {
         let t = f64::from(epoch(ack.now).wrapping_sub(self.epoch_start)) / 1e3;
         let rtt = f64::from(ack.srtt_us) / 1e6;
 
-        // "W_est = W_est + alpha_cubic * segments_acked / cwnd"; alpha is 1 "once W_est reaches cwnd_prior".
+        // W_est = W_est + alpha_cubic * segments_acked / cwnd; alpha is 1 once that "has grown to reach the cwnd at the time of most
+        // recently setting ssthresh".
         let alpha = if self.w_est < self.cwnd_prior {
             ALPHA
         } else {

@@ -57,7 +57,7 @@ impl HyStart {
     pub(super) fn on_ack(&mut self, window: &mut Window, ack: &Ack) -> u32 {
         let limit = ack.limit.min((L * ack.mss).max(SUPER_SEGMENT));
         if window.ssthresh != NO_SSTHRESH {
-            // "HyStart++ … is used for the initial slow start": this one knows where it ends.
+            // Section 4.3 has it for the first slow start only: this one knows where it ends.
             return window.slow_start(ack.acked, limit);
         }
         self.look_at_round(window, ack);
@@ -84,7 +84,7 @@ impl HyStart {
         }
         if self.css_baseline != NONE {
             if self.current_round_min < self.css_baseline {
-                // "slow start exit was spurious; resume slow start"
+                // The exit was spurious: slow start goes on.
                 self.css_baseline = NONE;
             }
             return;
@@ -106,7 +106,7 @@ impl HyStart {
         if self.css_baseline != NONE {
             self.css_rounds += 1;
             if self.css_rounds >= CSS_ROUNDS {
-                // "If CSS_ROUNDS rounds are complete, enter congestion avoidance: ssthresh = cwnd".
+                // After CSS_ROUNDS rounds congestion avoidance begins, with ssthresh = cwnd.
                 window.ssthresh = window.cwnd;
                 self.css_baseline = NONE;
             }

@@ -246,10 +246,9 @@ impl Connection {
 
     /// Remembers where the peer's stream ends. The first FIN counts; one that contradicts data is not one.
     fn note_fin(&mut self, arrival: &Arrival<'_>, ranges: &RangePool) {
-        // At once in any case: for a FIN in order, out of order, or again.
-        self.flags.set(Flags::ACK_NOW);
         let offset = arrival.payload_end();
         if self.flags.any(Flags::FIN_RECEIVED) {
+            self.flags.set(Flags::ACK_NOW);
             if self.state == State::TimeWait && offset == self.rcv_nxt as i64 - 1 {
                 // "Remain in the TIME-WAIT state. Restart the 2 MSL time-wait timeout."
                 self.restart_time_wait(arrival.now);
@@ -263,27 +262,51 @@ impl Connection {
             self.cold.rcv_fin = offset as u64;
             self.flags.set(Flags::FIN_KNOWN);
         }
+        if self.cold.rcv_fin != self.rcv_nxt {
+            // Out of order, or none at all.
+            self.flags.set(Flags::ACK_NOW);
+        }
     }
 
     /// "If the FIN bit is set, signal the user 'connection closing' … advance RCV.NXT over the FIN, and send an
     /// acknowledgment for the FIN."
     fn fin_in_order(&mut self, arrival: &mut Arrival<'_>, ranges: &mut RangePool) {
-        // What a peer sent after its FIN is no data.
+        if self.flags.any(Flags::OUT_OF_ORDER) {
+            // What a peer sent after its FIN is no data.
+            self.flags.set(Flags::ACK_NOW);
+        }
         self.cold.out_of_order.clear(ranges);
         self.cold.recent.clear();
         self.flags.clear(Flags::OUT_OF_ORDER.or(Flags::SACK_DUE));
         self.rcv_nxt += 1;
         // The FIN may lie just after the window.
         self.rcv_adv = self.rcv_adv.max(self.rcv_nxt);
-        self.flags.set(Flags::FIN_RECEIVED.or(Flags::ACK_NOW));
+        self.flags.set(Flags::FIN_RECEIVED);
         arrival.outcome.fin = true;
+        if matches!(self.state, State::SynReceived | State::Established) {
+            self.state = State::CloseWait;
+            // One that came early has waited for the gap before it, whose end is acknowledged at once.
+            if arrival.has(TcpFlags::FIN) {
+                return self.delay_ack_of_fin(arrival.now);
+            }
+        }
+        self.flags.set(Flags::ACK_NOW);
         match self.state {
-            State::SynReceived | State::Established => self.state = State::CloseWait,
             // "If our FIN has been ACKed (perhaps in this segment), then enter TIME-WAIT …; otherwise, enter the CLOSING
             // state." An acknowledged FIN has already led to FIN-WAIT-2.
             State::FinWait1 => self.state = State::Closing,
             State::FinWait2 => self.enter_time_wait(arrival.now),
             _ => {}
+        }
+    }
+
+    /// Nearly always the application closes, too, and its FIN carries the ACK ([`Config::delay_fin_ack`](crate::Config)). The peer waits for
+    /// nothing but that, so that it is not acknowledged as quickly as data at the start of a connection.
+    fn delay_ack_of_fin(&mut self, now: Instant) {
+        if self.delayed_ack_ms == 0 || !self.flags.any(Flags::DELAY_FIN_ACK) {
+            self.flags.set(Flags::ACK_NOW);
+        } else if self.ack_at == Instant::NEVER {
+            self.ack_at = now.after_millis(u32::from(self.delayed_ack_ms));
         }
     }
 }

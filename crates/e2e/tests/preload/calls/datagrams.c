@@ -116,6 +116,7 @@ static void beside(void) {
     receive("nothing", b, 100, 512, 0);
     say("too long", sendto(a, bytes_of(70000), 70000, 0, to, len));
     say("urgent", sendto(a, "x", 1, MSG_OOB, to, len));
+    /* The kernel's loopback delivers within the call that sends, an engine soon after it. */
     await_bits(b, POLLIN);
     say("recv urgent", recv(b, &on, 1, MSG_OOB | MSG_DONTWAIT));
     say("to nobody", send(a, "x", 1, 0));

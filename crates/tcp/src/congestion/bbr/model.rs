@@ -217,7 +217,7 @@ pub(super) fn volume(rate: u64, micros: u32) -> u64 {
     (u128::from(rate) * u128::from(micros) / 1_000_000) as u64
 }
 
-/// InflightAtLoss (): "At what prefix of packet P did losses exceed BBR.LossThresh?"
+/// InflightAtLoss (): "At what prefix of 'packet' P did losses exceed BBR.LossThresh?"
 fn inflight_at_loss(sample: &LostSample, size: u32) -> u32 {
     let before = i64::from(sample.in_flight) - i64::from(size);
     let lost_before = i64::from(sample.lost) - i64::from(size);
