@@ -1,5 +1,7 @@
 //! Bytes in and out.
 
+mod datagrams;
+
 use std::borrow::Cow;
 use std::cell::OnceCell;
 use std::io::{self, ErrorKind, IoSlice, IoSliceMut};
@@ -15,7 +17,7 @@ use crate::cancel::Sleep;
 use crate::control::Asked;
 use crate::errors::{ELSEWHERE, errno};
 use crate::socket::{Kind, Route, Socket, canonical};
-use crate::{log, poll, process, segments, sys};
+use crate::{log, process, segments, sys};
 
 /// What a receive gave.
 pub(crate) struct Received {
@@ -177,53 +179,6 @@ impl Socket {
             from: None,
             beside: Beside::Nothing,
         }))
-    }
-
-    /// Receives a datagram where the engine is gone: when there is one again.
-    fn receive_at_the_next(
-        &self,
-        fd: RawFd,
-        buffers: &mut [IoSliceMut<'_>],
-        flags: i32,
-    ) -> Result<Outcome, Errno> {
-        let peek = flags & libc::MSG_PEEK != 0;
-        let mut attempt = || {
-            process::process().tend();
-            let raw = self.raw().ok_or(Errno::NOTCONN)?;
-            raw.turn();
-            let received = receive_datagram(&raw, buffers, peek, false);
-            received.map(Outcome::Engine).map_err(|e| errno(&e))
-        };
-        if at_once(self, flags) {
-            return attempt();
-        }
-        poll::block(fd, libc::POLLIN, self.deadline(false), attempt)
-    }
-
-    fn receive_of_both(
-        &self,
-        fd: RawFd,
-        raw: &RawSocket,
-        buffers: &mut [IoSliceMut<'_>],
-        flags: i32,
-        mut kernel: impl FnMut() -> Result<usize, Errno>,
-    ) -> Result<Outcome, Errno> {
-        let peek = flags & libc::MSG_PEEK != 0;
-        let mut attempt = || {
-            // Another may have taken its place meanwhile.
-            let raw = self.raw().unwrap_or_else(|| raw.clone());
-            raw.turn();
-            match receive_datagram(&raw, buffers, peek, false) {
-                Ok(received) => Ok(Outcome::Engine(received)),
-                // That the engine has gone is told once, as polls have; then the system's half goes on.
-                Err(error) if error.kind() == ErrorKind::WouldBlock => kernel().map(Outcome::Done),
-                Err(error) => Err(errno(&error)),
-            }
-        };
-        if at_once(self, flags) {
-            return attempt();
-        }
-        poll::block(fd, libc::POLLIN, self.deadline(false), attempt)
     }
 
     /// Sends. `Outcome::Kernel`: the system is to do it.
@@ -395,16 +350,6 @@ impl Socket {
         Ok(Outcome::Done(len))
     }
 
-    /// The same socket, or what took its place when its engine went. `NETDOWN` while there is none.
-    fn at_an_engine(&self, raw: RawSocket) -> Result<RawSocket, Errno> {
-        if !raw.is_over() {
-            return Ok(raw);
-        }
-        process::process().tend();
-        let now = self.raw().filter(|raw| !raw.is_over());
-        now.ok_or(Errno::NETDOWN)
-    }
-
     fn send_whole(
         &self,
         raw: &RawSocket,
@@ -447,31 +392,6 @@ impl Socket {
         match sent {
             Err(error) if error.kind() == ErrorKind::NotConnected => Err(Errno::DESTADDRREQ),
             sent => sent.map(|_| ()).map_err(|e| errno(&e)),
-        }
-    }
-
-    /// The engine chooses where datagrams come from. A program may name what it would choose; another is refused.
-    fn check_source(&self, asked: &Asked, to: Option<SocketAddr>) -> Result<(), Errno> {
-        let Some(source) = asked.source else {
-            return Ok(());
-        };
-        let to = match to {
-            Some(to) => Some(to),
-            None => self.peer().ok(),
-        };
-        let loopback = source.is_loopback() && to.is_none_or(|to| to.ip().is_loopback());
-        let bound = self
-            .local()
-            .is_ok_and(|local| local.ip().to_canonical() == source);
-        let addresses = process::process().addresses();
-        let only = addresses.is_some_and(|addresses| {
-            let mut own = addresses.own.iter().map(|(own, _)| *own);
-            let alike = own.by_ref().filter(|own| own.is_ipv4() == source.is_ipv4());
-            alike.collect::<Vec<_>>() == [source]
-        });
-        match loopback || bound || only {
-            true => Ok(()),
-            false => Err(Errno::INVAL),
         }
     }
 }
