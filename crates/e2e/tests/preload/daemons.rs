@@ -24,10 +24,11 @@ fn open_ground() -> Result<(Ground, PathBuf)> {
     std::fs::set_permissions(&folder, PermissionsExt::from_mode(0o755))?;
     std::fs::set_permissions(ground.socket(), PermissionsExt::from_mode(0o666))?;
     std::fs::write(folder.join("large"), body(3_000_000))?;
+    std::fs::write(folder.join("page"), body(1000))?;
     Ok((ground, folder))
 }
 
-/// Fetches until it is served, and then compares. Connections that came when there were no workers yet may have been nobody's.
+/// Fetches until it is served, and then compares: the server's workers may not be there yet.
 fn fetches(ground: &Ground, url: &str, more: &[&str], expected: &[u8]) -> Result<()> {
     let begun = Instant::now();
     loop {
@@ -92,9 +93,16 @@ fn apache_serves_in_each_of_its_ways_and_as_another_user() -> Result<()> {
         fetches(&ground, &url(80, "large"), &[], &body(3_000_000))?;
         bench(&ground, &url(80, "large"), 40)?;
         server.assert_fast(&ground)?;
-        // A graceful restart: other workers.
+        // A graceful restart while there is load: other workers take over, and nobody notices.
         let pid = rustix::process::Pid::from_raw(server.pid() as i32).context("its number")?;
-        rustix::process::kill_process(pid, rustix::process::Signal::USR1)?;
+        let loaded = std::thread::scope(|scope| {
+            let load = scope.spawn(|| bench(&ground, &url(80, "page"), 1500));
+            std::thread::sleep(Duration::from_millis(300));
+            let told = rustix::process::kill_process(pid, rustix::process::Signal::USR1);
+            (load.join(), told)
+        });
+        loaded.1?;
+        loaded.0.expect("ab")?;
         fetches(&ground, &url(80, "large"), &[], &body(3_000_000))?;
     }
     Ok(())

@@ -7,7 +7,7 @@ use libc::{c_int, c_uint, off_t, size_t, ssize_t};
 use rustix::io::Errno;
 
 use super::data::length;
-use super::{call, elsewhere, socket_of};
+use super::{call, elsewhere, is_socket, socket_of};
 use crate::control::Asked;
 use crate::guard::answer;
 use crate::memory;
@@ -117,7 +117,7 @@ pub unsafe extern "C-unwind" fn splice(
     if let Some(done) = elsewhere(from, system) {
         return done;
     }
-    let socket = if socket_of(to).is_some() { to } else { from };
+    let socket = if is_socket(to) { to } else { from };
     let ours =
         |_: &Arc<Socket>| splice_here(from, !from_at.is_null(), to, !to_at.is_null(), len, flags);
     // SAFETY: as libc's.
