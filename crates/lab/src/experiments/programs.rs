@@ -1,4 +1,4 @@
-//! `programs`: nginx and redis as they are, on the kernel's sockets and by `sidecore run`; what does a request cost the server's side?
+//! `programs`: nginx, redis and memcached as they are, on the kernel's sockets and by `sidecore run`; what does a request cost the server's side?
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -19,7 +19,7 @@ use crate::web::nginx;
 /// The experiment.
 pub const EXPERIMENT: Experiment = Experiment {
     name: "programs",
-    question: "nginx and redis as they are, on the kernel's sockets and on the engine (sidecore run): what does a request cost the server's side?",
+    question: "nginx, redis and memcached as they are, on the kernel's sockets and on the engine (sidecore run): what does a request cost the server's side?",
     run,
 };
 
@@ -35,10 +35,11 @@ const KERNEL: &str = "kernel";
 const ENGINE: &str = "engine";
 
 /// What is measured.
-const CASES: [&str; 3] = [
+const CASES: [&str; 4] = [
     "nginx, one worker: 1 KiB files",
     "redis: SET and GET of 3 bytes",
     "redis: connect, PING, close",
+    "memcached, four threads: GET of what is not there",
 ];
 
 struct Stage {
@@ -68,6 +69,7 @@ fn run(settings: &Settings, progress: &Progress) -> anyhow::Result<Report> {
         let name = case.split([',', ':']).next().unwrap_or(case);
         let program = match name {
             "nginx" => nginx::program(),
+            "memcached" => find("memcached"),
             _ => find("redis-server"),
         };
         let Some(program) = program else {
@@ -119,10 +121,10 @@ impl Stage {
         let core = settings.server_core;
         let at = SocketAddr::from((place.address(), PORT));
         let mut server = Program::start(place, PORT, core, |folder| {
-            if case == CASES[0] {
-                self.nginx(program, folder, at, core)
-            } else {
-                Ok(redis(program, folder, at))
+            match case {
+                case if case == CASES[0] => self.nginx(program, folder, at, core),
+                case if case == CASES[3] => Ok(memcached(program, at)),
+                _ => Ok(redis(program, folder, at)),
             }
         })?;
         let load = settings.on_client(Some(place.clients()), load(case, at));
@@ -168,6 +170,15 @@ fn redis(program: &Path, folder: &Path, at: SocketAddr) -> Vec<String> {
     words
 }
 
+fn memcached(program: &Path, at: SocketAddr) -> Vec<String> {
+    let mut words = vec![program.display().to_string()];
+    let options = ["-u", "root", "-t", "4", "-U", "0"];
+    words.extend(options.map(str::to_owned));
+    words.extend(["-l".into(), at.ip().to_string()]);
+    words.extend(["-p".into(), at.port().to_string()]);
+    words
+}
+
 fn load(case: &str, at: SocketAddr) -> LoadConfig {
     let exchange = |request: &str, answer: &str| (request.to_owned(), answer.to_owned());
     let ask = match case {
@@ -176,6 +187,7 @@ fn load(case: &str, at: SocketAddr) -> LoadConfig {
             exchange("*3\r\n$3\r\nSET\r\n$3\r\nkey\r\n$3\r\nxyz\r\n", "+OK\r\n"),
             exchange("*2\r\n$3\r\nGET\r\n$3\r\nkey\r\n", "$3\r\nxyz\r\n"),
         ]),
+        case if case == CASES[3] => Ask::Exact(vec![exchange("get key\r\n", "END\r\n")]),
         _ => {
             let (request, answer) = exchange("*1\r\n$4\r\nPING\r\n", "+PONG\r\n");
             Ask::ChurnExact(request, answer)
@@ -202,10 +214,11 @@ fn ratios(runs: &[Run]) -> Table {
 fn finding(runs: &[Run]) -> Option<String> {
     let ratio = |case| ratio_cell(runs, case, ENGINE, KERNEL, Run::server_us);
     in_short(format!(
-        "of the server CPU a request that it takes on the kernel, nginx took {} on the engine, redis {}, and {} for a connection and its one request.",
+        "of the server CPU a request that it takes on the kernel, nginx took {} on the engine, redis {}, and {} for a connection and its one request; memcached with four threads {}.",
         ratio(CASES[0]),
         ratio(CASES[1]),
-        ratio(CASES[2])
+        ratio(CASES[2]),
+        ratio(CASES[3])
     ))
 }
 
@@ -230,5 +243,12 @@ mod tests {
             words,
             "/r --bind 10.77.0.2 --port 8080 --dir /f --save  --appendonly no --protected-mode no"
         );
+    }
+
+    #[test]
+    fn memcached_is_told_where_to_listen_and_how_many_threads() {
+        let at = "10.77.0.2:8080".parse().unwrap();
+        let words = memcached(Path::new("/m"), at).join(" ");
+        assert_eq!(words, "/m -u root -t 4 -U 0 -l 10.77.0.2 -p 8080");
     }
 }
