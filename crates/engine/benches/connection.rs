@@ -372,7 +372,7 @@ fn connected(world: World, at_a_time: usize) -> World {
 }
 
 // The accepting application.
-#[library_benchmark(config = counted("application_turn", 30_000, CONNECTIONS))]
+#[library_benchmark(config = counted("application_turn", 12_000, CONNECTIONS))]
 #[bench::native(native(1, false), 1)]
 #[bench::native_with_options(native(1, true), 1)]
 #[bench::sockets(group(1), 1)]
