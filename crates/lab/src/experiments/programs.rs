@@ -120,12 +120,10 @@ impl Stage {
     ) -> anyhow::Result<Run> {
         let core = settings.server_core;
         let at = SocketAddr::from((place.address(), PORT));
-        let mut server = Program::start(place, PORT, core, |folder| {
-            match case {
-                case if case == CASES[0] => self.nginx(program, folder, at, core),
-                case if case == CASES[3] => Ok(memcached(program, at)),
-                _ => Ok(redis(program, folder, at)),
-            }
+        let mut server = Program::start(place, PORT, core, |folder| match case {
+            case if case == CASES[0] => self.nginx(program, folder, at, core),
+            case if case == CASES[3] => Ok(memcached(program, at)),
+            _ => Ok(redis(program, folder, at)),
         })?;
         let load = settings.on_client(Some(place.clients()), load(case, at));
         measure(settings, &load, &mut server)
