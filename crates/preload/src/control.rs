@@ -407,6 +407,7 @@ mod tests {
             source: Some([10, 77, 0, 2].into()),
             hops: Some(5),
             class: Some(8),
+            segment: None,
         };
         assert_eq!(asked(&room[..used]), Ok(expected));
         assert_eq!(asked(&[]), Ok(Asked::default()));
