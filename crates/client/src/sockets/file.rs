@@ -4,8 +4,7 @@ use std::io;
 use std::os::fd::BorrowedFd;
 
 use super::group::lock;
-use super::moving::{Moving, elsewhere};
-use super::raw::{RawSocket, write_error};
+use super::raw::{RawSocket, check_write};
 use super::send::{Reserved, Stop};
 use super::wakers::wake_all;
 use sidecore_abi::command::flags;
@@ -39,12 +38,7 @@ impl RawSocket {
     fn reserve(&self, most: usize) -> io::Result<(Reserved, u32)> {
         let (group, socket) = (self.0.group(), self.0.socket());
         let mut state = lock(&socket.state);
-        match state.moving {
-            Some(Moving::Gone) => return Err(elsewhere()),
-            Some(Moving::Asked) => return Err(io::ErrorKind::WouldBlock.into()),
-            None => {}
-        }
-        write_error(&mut state, group.is_dead())?;
+        check_write(&mut state, group.is_dead())?;
         let window = state.send_window(group.config.stream_bytes.max(1));
         let room = window.map_or(0, |window| state.sends.may_send(window));
         let most = most.min(room);
@@ -66,12 +60,8 @@ impl RawSocket {
         let mut begun = None;
         loop {
             let mut state = lock(&socket.state);
-            let posted = match state.moving {
-                // It began to move while the file was read: these bytes go where it went, by another call.
-                Some(Moving::Gone) => Err(elsewhere()),
-                Some(Moving::Asked) => Err(io::ErrorKind::WouldBlock.into()),
-                None => write_error(&mut state, group.is_dead()),
-            };
+            // It may have begun to move while the file was read: these bytes go where it went, by another call.
+            let posted = check_write(&mut state, group.is_dead());
             let posted = posted.map(|()| {
                 let mut lane = lock(&group.lane);
                 let sends = &mut state.sends;

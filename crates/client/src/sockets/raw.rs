@@ -344,12 +344,7 @@ impl RawSocket {
         let mut begun = None;
         loop {
             let mut state = lock(&socket.state);
-            match state.moving {
-                Some(Moving::Gone) => return Err(elsewhere()),
-                Some(Moving::Asked) => return Err(io::ErrorKind::WouldBlock.into()),
-                None => {}
-            }
-            write_error(&mut state, group.is_dead())?;
+            check_write(&mut state, group.is_dead())?;
             if data.iter().all(|slice| slice.is_empty()) {
                 return Ok(0);
             }
@@ -506,6 +501,15 @@ fn end(state: &mut State, status: Status) -> io::Error {
         return io::ErrorKind::NotConnected.into();
     }
     to_io(status)
+}
+
+/// Whether bytes may be written here: not while the connection moves, nor after.
+pub(super) fn check_write(state: &mut State, dead: bool) -> io::Result<()> {
+    match state.moving {
+        Some(Moving::Gone) => Err(elsewhere()),
+        Some(Moving::Asked) => Err(io::ErrorKind::WouldBlock.into()),
+        None => write_error(state, dead),
+    }
 }
 
 /// Why nothing can be written, if so.
