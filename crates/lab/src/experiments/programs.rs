@@ -11,8 +11,8 @@ use crate::ground::{TapGround, VethGround};
 use crate::load::{Ask, LoadConfig};
 use crate::programs::{Place, Program, find, has_library};
 use crate::progress::Progress;
-use crate::report::{Report, Table, summarise};
-use crate::run::{Arm, Run, Settings, interleave, measure};
+use crate::report::{Report, Summary, Table, summarise};
+use crate::run::{Arm, Run, Settings, interleave, measure, sample};
 use crate::web::Site;
 use crate::web::nginx;
 
@@ -82,9 +82,9 @@ fn run(settings: &Settings, progress: &Progress) -> anyhow::Result<Report> {
             stage.arm(case, KERNEL, &program),
             stage.arm(case, ENGINE, &program),
         ];
-        report
-            .runs
-            .extend(interleave(settings, case, &mut arms, progress)?);
+        let runs = &mut report.runs;
+        runs.extend(interleave(settings, case, &mut arms, progress)?);
+        runs.extend(sample(settings, case, &mut arms, progress)?);
     }
     report.summaries = summarise(&report.runs);
     for case in CASES {
@@ -92,8 +92,10 @@ fn run(settings: &Settings, progress: &Progress) -> anyhow::Result<Report> {
             report.tables.push(table(case, case, &report.summaries));
         }
     }
-    report.tables.push(ratios(&report.runs));
-    report.findings.extend(finding(&report.runs));
+    report.tables.push(ratios(&report.summaries, &report.runs));
+    report
+        .findings
+        .extend(finding(&report.summaries, &report.runs));
     report.notes.extend(notes());
     note_void(&report.summaries, &mut report.notes);
     Ok(report)
@@ -194,25 +196,59 @@ fn load(case: &str, at: SocketAddr) -> LoadConfig {
     LoadConfig::closed(at, ask, CONNECTIONS)
 }
 
-fn ratios(runs: &[Run]) -> Table {
-    let mut table = Table::new(
-        "The engine against the kernel: ratios of pairs, with 95 % intervals",
-        &["", "requests/s", "server CPU/request"],
-    );
+/// The engine's over the kernel's, of what is in the summaries of a case; none if one of them lacks it.
+fn of_medians(
+    summaries: &[Summary],
+    case: &str,
+    value: fn(&Summary) -> Option<f64>,
+) -> Option<f64> {
+    let find = |arm| summaries.iter().find(|s| s.case == case && s.arm == arm);
+    Some(value(find(ENGINE)?)? / value(find(KERNEL)?)?)
+}
+
+/// The engine against the kernel, pair by pair. What was received for whom: ratios of medians, as shares come from one run of each.
+fn ratios(summaries: &[Summary], runs: &[Run]) -> Table {
+    let sampled = summaries.iter().any(|s| s.peer_receive_us.is_some());
+    let mut columns = vec!["", "requests/s", "server CPU/request"];
+    if sampled {
+        columns.extend(["without peer's receive", "with its own elsewhere"]);
+    }
+    let title = "The engine against the kernel: ratios of pairs, with 95 % intervals";
+    let mut table = Table::new(title, &columns);
+    let plain = |case, value| match of_medians(summaries, case, value) {
+        Some(ratio) => format!("{ratio:.2}"),
+        None => "–".into(),
+    };
     for case in CASES {
-        table.rows.push(vec![
+        let mut row = vec![
             case.to_owned(),
             ratio_cell(runs, case, ENGINE, KERNEL, |run| run.load.rate),
             ratio_cell(runs, case, ENGINE, KERNEL, Run::server_us),
-        ]);
+        ];
+        if sampled {
+            row.push(plain(case, Summary::without_peer_us));
+            row.push(plain(case, Summary::own_us));
+        }
+        table.rows.push(row);
     }
     table
 }
 
-fn finding(runs: &[Run]) -> Option<String> {
+fn finding(summaries: &[Summary], runs: &[Run]) -> Option<String> {
     let ratio = |case| ratio_cell(runs, case, ENGINE, KERNEL, Run::server_us);
+    let own: Option<Vec<String>> = CASES
+        .iter()
+        .map(|case| of_medians(summaries, case, Summary::own_us))
+        .map(|ratio| ratio.map(|ratio| format!("{ratio:.2}")))
+        .collect();
+    let own = own.map_or(String::new(), |own| {
+        format!(
+            " With each side's receive charged to that side, whoever did it: {}.",
+            own.join(", ")
+        )
+    });
     in_short(format!(
-        "of the server CPU a request that it takes on the kernel, nginx took {} on the engine, redis {}, and {} for a connection and its one request; memcached with four threads {}.",
+        "of the server CPU a request that it takes on the kernel, nginx took {} on the engine, redis {}, and {} for a connection and its one request; memcached with four threads {}.{own}",
         ratio(CASES[0]),
         ratio(CASES[1]),
         ratio(CASES[2]),
@@ -225,6 +261,7 @@ fn notes() -> Vec<String> {
         format!("{CONNECTIONS} connections, closed loop. The server, and its engine (adaptive, a process of its own), on one processor, the client on the other."),
         "Server µs/request: all time that the server side's processor was busy, interrupts included, divided by requests. The client's TCP receive runs inside the server's or the engine's writes, and is charged to them.".into(),
         "Over veth the server's own receive runs inside the client's writes, and is charged to the client; behind a TAP the engine does its own: the comparison favours the kernel.".into(),
+        "'Without peer's receive' takes the client's receive away, as one more run of each under `perf` tells its share (no such column: not sampled); 'with its own elsewhere' adds the server's receive that ran inside the client's writes. That is what the server's side costs, wherever it was done, as if each were a machine of its own.".into(),
         "redis neither saves nor appends. nginx: sendfile, open files kept, no log.".into(),
     ]
 }
