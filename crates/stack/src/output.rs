@@ -46,6 +46,7 @@ impl Stack {
     ///
     /// To be called at the end of each turn. Something may be left, for want of budget or of room in the sink: then
     /// [`has_work`](Self::has_work) stays true. `out` is host and sink in one, since both usually need the same tables.
+    #[inline]
     pub fn transmit<O: Host + FrameSink>(
         &mut self,
         now: Instant,
@@ -56,6 +57,16 @@ impl Stack {
         if !self.has_work() {
             return 0;
         }
+        self.transmit_all(now, out, budget)
+    }
+
+    #[inline(never)]
+    fn transmit_all<O: Host + FrameSink>(
+        &mut self,
+        now: Instant,
+        out: &mut O,
+        budget: usize,
+    ) -> usize {
         let caps = out.caps();
         let mut left = budget;
         if !self.control.is_empty() {

@@ -71,11 +71,11 @@ impl Stack {
         transport: Transport<'_>,
         host: &mut H,
     ) -> bool {
-        // By reference: the header is not moved once more.
-        let parsed = TcpHeader::parse(transport.bytes);
-        let Ok((header, data_offset)) = &parsed else {
+        let mut header = TcpHeader::default();
+        let Ok(data_offset) = header.read(transport.bytes) else {
             return false;
         };
+        let header = &header;
         let Some(index) = self.connections.find_again(&key_of(src, dst, header)) else {
             return false;
         };
@@ -85,7 +85,7 @@ impl Stack {
         if !transport.verified && !tcp::verify_checksum_v4(src, dst, transport.bytes) {
             return false;
         }
-        let payload = Payload::new(transport, *data_offset);
+        let payload = Payload::new(transport, data_offset);
         self.segment_arrives(now, index, header, payload, host) == Verdict::Done
     }
 
@@ -160,17 +160,40 @@ impl Stack {
             }
             out_of_order_room = room;
         }
-        let (tcp, ranges) = (&mut slot.tcp, &mut self.ranges);
+        if !payload.ce
+            && let Some(outcome) =
+                slot.tcp
+                    .handle_predicted(now, header, payload.len, &mut self.ranges)
+        {
+            self.common_outcome(index, &outcome, payload, host);
+            // An acknowledgement that may wait, and be carried by the answer, needs no look at the turn's end.
+            self.touch_if_due(index);
+            return Verdict::Done;
+        }
+        self.unpredicted(now, index, header, &{ payload }, out_of_order_room, host)
+    }
+
+    /// A segment that header prediction leaves.
+    #[inline(never)]
+    fn unpredicted<H: Host>(
+        &mut self,
+        now: Instant,
+        index: u32,
+        header: &TcpHeader,
+        payload: &Payload<'_>,
+        out_of_order_room: bool,
+        host: &mut H,
+    ) -> Verdict {
+        let (tcp, ranges) = (&mut self.connections[index].tcp, &mut self.ranges);
         let outcome = if payload.ce {
             tcp.handle_marked_segment(now, header, payload.len, out_of_order_room, ranges)
         } else {
-            tcp.handle_segment(now, header, payload.len, out_of_order_room, ranges)
+            tcp.handle_unpredicted(now, header, payload.len, out_of_order_room, ranges)
         };
         if is_rare(&outcome) {
-            return self.rare_outcome(now, index, &{ outcome }, &{ payload }, host);
+            return self.rare_outcome(now, index, &outcome, payload, host);
         }
-        self.common_outcome(index, &outcome, payload, host);
-        // An acknowledgement that may wait, and be carried by the answer, needs no look at the turn's end.
+        self.common_outcome(index, &outcome, *payload, host);
         self.touch_if_due(index);
         Verdict::Done
     }

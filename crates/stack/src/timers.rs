@@ -20,7 +20,19 @@ impl Stack {
 
     /// Does what is due by `now`, up to `budget` timers; returns how many were looked at. What is to be sent goes out with
     /// [`transmit`](Self::transmit). If the budget was used up, [`next_timeout`](Self::next_timeout) is in the past.
+    #[inline]
     pub fn handle_timers<H: Host>(&mut self, now: Instant, host: &mut H, budget: usize) -> usize {
+        let chores = now >= self.six.next
+            || now >= self.groups.next
+            || self.dhcp.as_ref().is_some_and(|dhcp| now >= dhcp.next);
+        if chores || self.timers_may_be_due(now) {
+            return self.handle_due_timers(now, host, budget);
+        }
+        0
+    }
+
+    #[inline(never)]
+    fn handle_due_timers<H: Host>(&mut self, now: Instant, host: &mut H, budget: usize) -> usize {
         if self.neighbors.is_asking() {
             self.handle_arp_timers(now, host);
         }

@@ -138,10 +138,6 @@ impl TimerWheel {
         now: Instant,
         budget: &mut usize,
     ) -> Option<u32> {
-        if !self.may_be_due(now) {
-            // Most calls: the tick has not changed since the last.
-            return None;
-        }
         let now = now.as_nanos() >> TICK_SHIFT;
         while *budget > 0 {
             if let Some(bucket) = self.cascading {

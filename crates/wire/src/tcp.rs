@@ -68,6 +68,18 @@ impl TcpHeader {
     /// [`ParseError::BadLength`] if the data offset is below 20 bytes.
     #[inline]
     pub fn parse(segment: &[u8]) -> Result<(Self, usize), ParseError> {
+        let mut header = Self::default();
+        let data_offset = header.read(segment)?;
+        Ok((header, data_offset))
+    }
+
+    /// As [`parse`](Self::parse), into a header that is there, of which nothing is left: in the usual case no part of it is moved
+    /// once more. Returns where the payload starts.
+    ///
+    /// # Errors
+    /// As [`parse`](Self::parse); then the header is as it was.
+    #[inline]
+    pub fn read(&mut self, segment: &[u8]) -> Result<usize, ParseError> {
         let Some(h) = segment.first_chunk::<MIN_HEADER_LEN>() else {
             return Err(ParseError::Truncated);
         };
@@ -78,17 +90,15 @@ impl TcpHeader {
         let Some(list) = segment.get(MIN_HEADER_LEN..data_offset) else {
             return Err(ParseError::Truncated);
         };
-        let header = Self {
-            src_port: u16::from_be_bytes([h[0], h[1]]),
-            dst_port: u16::from_be_bytes([h[2], h[3]]),
-            seq: SeqNumber(u32::from_be_bytes([h[4], h[5], h[6], h[7]])),
-            ack: SeqNumber(u32::from_be_bytes([h[8], h[9], h[10], h[11]])),
-            flags: TcpFlags::from_bits(u16::from_be_bytes([h[12], h[13]])),
-            window: UnscaledWindow(u16::from_be_bytes([h[14], h[15]])),
-            urgent: u16::from_be_bytes([h[18], h[19]]),
-            options: TcpOptions::parse(list),
-        };
-        Ok((header, data_offset))
+        self.src_port = u16::from_be_bytes([h[0], h[1]]);
+        self.dst_port = u16::from_be_bytes([h[2], h[3]]);
+        self.seq = SeqNumber(u32::from_be_bytes([h[4], h[5], h[6], h[7]]));
+        self.ack = SeqNumber(u32::from_be_bytes([h[8], h[9], h[10], h[11]]));
+        self.flags = TcpFlags::from_bits(u16::from_be_bytes([h[12], h[13]]));
+        self.window = UnscaledWindow(u16::from_be_bytes([h[14], h[15]]));
+        self.urgent = u16::from_be_bytes([h[18], h[19]]);
+        self.options = TcpOptions::parse(list);
+        Ok(data_offset)
     }
 
     /// Bytes that [`emit`](Self::emit) writes: 20..=60, a multiple of 4.

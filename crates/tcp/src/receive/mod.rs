@@ -90,11 +90,37 @@ impl Connection {
         out_of_order_room: bool,
         ranges: &mut RangePool,
     ) -> Outcome {
-        if self.is_predicted(header, payload_len) {
-            self.predicted_segment(now, header, payload_len, ranges)
-        } else {
-            self.segment_arrives::<false>(now, header, payload_len, out_of_order_room, ranges)
+        match self.handle_predicted(now, header, payload_len, ranges) {
+            Some(outcome) => outcome,
+            None => self.handle_unpredicted(now, header, payload_len, out_of_order_room, ranges),
         }
+    }
+
+    /// The first half of [`Connection::handle_segment`], for who keeps the two apart: the next data in order, or an ACK of something
+    /// new. `None`: it is neither, and nothing was done. Of the outcome only `acked` and `accept` say anything, the rest is as by default.
+    #[inline]
+    pub fn handle_predicted(
+        &mut self,
+        now: Instant,
+        header: &TcpHeader,
+        payload_len: u32,
+        ranges: &mut RangePool,
+    ) -> Option<Outcome> {
+        self.is_predicted(header, payload_len)
+            .then(|| self.predicted_segment(now, header, payload_len, ranges))
+    }
+
+    /// The second half, for what the first has left.
+    #[inline]
+    pub fn handle_unpredicted(
+        &mut self,
+        now: Instant,
+        header: &TcpHeader,
+        payload_len: u32,
+        out_of_order_room: bool,
+        ranges: &mut RangePool,
+    ) -> Outcome {
+        self.segment_arrives::<false>(now, header, payload_len, out_of_order_room, ranges)
     }
 
     /// As [`Connection::handle_segment`], for a segment whose IP header has the codepoint CE (RFC 3168): congestion was experienced
