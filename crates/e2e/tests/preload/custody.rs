@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use rustix::net::{RecvFlags, SendFlags};
+use serde_json::Value;
 use sidecore_e2e::Ground;
 use sidecore_e2e::ground::{ENGINE, HOST, available};
 use sidecore_e2e::preload::{Server, command, have};
@@ -78,10 +79,11 @@ fn read(stream: &mut TcpStream, wished: &[u8]) -> Result<()> {
     Ok(())
 }
 
-fn use_it(stream: &mut TcpStream) -> Result<()> {
+fn use_it(stream: &mut TcpStream, in_custody: impl FnOnce()) -> Result<()> {
     stream.set_read_timeout(Some(PATIENCE))?;
     stream.write_all(b"hello")?;
     read(stream, b"ready")?;
+    in_custody();
     // Out of band: the byte comes by itself, and then what was before it.
     rustix::net::send(&*stream, b"abcX", SendFlags::OOB)?;
     read(stream, b"Xabc")?;
@@ -124,7 +126,15 @@ fn options_figures_and_urgent_data_go_through_the_custodian() -> Result<()> {
         let at = SocketAddr::from((at, 8080));
         let mut server = Server::start(&ground, python, at)?;
         let mut stream = ground.inside(|| TcpStream::connect(at))?;
-        let done = use_it(&mut stream);
+        let done = use_it(&mut stream, || {
+            let shared = |stat: &Value| {
+                let all = stat["connections"].as_array();
+                all.is_some_and(|all| all.iter().any(|one| one["mode"] == "shared"))
+            };
+            if on_engine {
+                ground.eventually("it is in custody", shared);
+            }
+        });
         done.with_context(|| format!("engine: {on_engine}\n{}", server.end()))?;
     }
     Ok(())

@@ -8,7 +8,7 @@ use anyhow::{Context, Result, ensure};
 use rustix::process::{Pid, Signal, kill_process};
 use sidecore_e2e::Ground;
 use sidecore_e2e::ground::{ENGINE, HOST, available};
-use sidecore_e2e::preload::{Server, command, have};
+use sidecore_e2e::preload::{Server, command, finish, have};
 
 /// Where the programs serve.
 const PORT: u16 = 9090;
@@ -367,4 +367,35 @@ fn peer_and_options_are_inherited() -> Result<()> {
         ensure!(place.ask("still")? == second);
         Ok(())
     })
+}
+
+/// A client that says one word and is gone, before anybody knows where its peer is.
+const WORD: &str = r#"
+import socket, sys
+client = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+client.sendto(b"word", (sys.argv[1], int(sys.argv[2])))
+if len(sys.argv) > 3: client.close()
+"#;
+
+#[test]
+fn what_was_sent_before_a_close_or_an_end_goes_out() -> Result<()> {
+    if !available() || !have(&["python3"]) {
+        return Ok(());
+    }
+    for closes in [true, false] {
+        let ground = Ground::new()?;
+        let peer = ground.udp()?;
+        let mut python = command(&ground, "python3");
+        python.args(["-c", WORD, &HOST.to_string()]);
+        python.arg(peer.local_addr()?.port().to_string());
+        if closes {
+            python.arg("closes");
+        }
+        finish(python)?;
+        let mut bytes = [0; 10];
+        let n = peer.recv(&mut bytes)?;
+        ensure!(&bytes[..n] == b"word");
+        ground.eventually("nothing is left", |stat| stat["dtis"] == 0);
+    }
+    Ok(())
 }

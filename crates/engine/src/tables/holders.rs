@@ -417,6 +417,9 @@ impl Tables {
             let all = socket.members.iter().map(|member| member.slot);
             self.datagram_senders.extend(all);
         }
+        // One that is closing is no holder any more, and has something to send.
+        self.datagram_senders
+            .extend_from_slice(&self.datagram_closing);
     }
 
     /// A DTI is no holder any more. Whether its socket at the stack is to be closed; else it is others', or stays for those that may come.
