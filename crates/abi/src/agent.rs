@@ -18,6 +18,7 @@
 //! | Spread | — | ok | — |
 //! | Describe | — | ok | — |
 //! | Recalls | — | ok | a SEQPACKET socket: each message on it is the number (u64) of a connection to be given away |
+//! | Option | the descriptor | ok, or the value | perhaps a memfd |
 //! | Custody | — | ok | a SEQPACKET socket with [`crate::custody`] messages |
 
 use crate::control::Geometry;
@@ -60,9 +61,15 @@ pub enum RequestKind {
     Spread = 11,
     /// Descriptor `args[0]` stands for a listener: `more[0..3]` its address, `args[1]` its backlog, `args[2]` the key by which others may
     /// share it, `more[3]` the number that its copies have in common, `dtis` flags ([`LISTENER_V6`], …) that are given on as they are.
+    /// With [`DATAGRAM`] among them it is a UDP socket: `more[3..6]` is its peer's address, and the backlog means nothing. Who does not hold
+    /// it by a UAL sends the descriptor as a proof.
     Describe = 12,
     /// A socket on which the agent asks for connections to be given away ([`RequestKind::Release`]). Once for a UAL.
     Recalls = 13,
+    /// An option of the connection of descriptor `args[0]`, which comes with the request as a proof, while it is in custody. `args[1]`: the
+    /// [`crate::command::Opt`], `args[2]`: its value, `dtis`: 1: it is asked for, 0: set ([`may_be_set`] says which may be). The answer has the
+    /// value in `args[0]`, or, of `Opt::Info`, a memfd with so many bytes. WrongState: it is not in custody.
+    Option = 15,
     /// Become the custodian: the UAL that carries the bytes of connections which several processes hold. For the engine's own process
     /// only, once.
     Custody = 14,
@@ -78,6 +85,30 @@ pub mod release {
     pub const STAYS: u64 = 1 << 2;
 }
 
+/// Whether a holder may set an option of a connection in custody: those of the connection, and none of the custodian's own.
+pub const fn may_be_set(option: crate::command::Opt) -> bool {
+    use crate::command::Opt::*;
+    matches!(
+        option,
+        NoDelay
+            | Cork
+            | Keepalive
+            | KeepaliveIdle
+            | KeepaliveInterval
+            | KeepaliveProbes
+            | UserTimeout
+            | ReceiveBuffer
+            | Linger
+            | QuickAck
+            | MaxSegment
+            | WindowClamp
+            | FinWait2
+            | TrafficClass
+            | HopLimit
+            | MaxPacingRate
+    )
+}
+
 /// What [`RequestKind::Adopt`] answers.
 pub mod adopted {
     /// It is the asker's: `args[1]` is the UAL that gave it, for [`crate::Operation::Attach`], and `args[2]` the number of bytes in the memfd
@@ -86,6 +117,7 @@ pub mod adopted {
     /// Its bytes go through the descriptor: read and write that. `more`: its addresses. Another time it may be had.
     pub const SHARED: u64 = 2;
     /// A listener: `more[0..3]` its address, `args[1]` its backlog, `args[2]` its key, `more[3]` the number of its copies, `dtis` its flags.
+    /// Or, with [`super::DATAGRAM`] among those, a UDP socket, with its peer's address in `more[3..6]`.
     pub const LISTENER: u64 = 3;
 }
 
@@ -93,6 +125,8 @@ pub mod adopted {
 pub const LISTENER_V6: u32 = 1;
 /// Flag of a described listener: IPV6_V6ONLY.
 pub const LISTENER_V6_ONLY: u32 = 2;
+/// Flag of what is described: no listener, but a UDP socket.
+pub const DATAGRAM: u32 = 4;
 
 /// What OpenUal asks for in `args[0]`: what becomes of the connections when the application dies.
 pub mod death {
@@ -135,6 +169,7 @@ impl RequestKind {
             12 => Some(Self::Describe),
             13 => Some(Self::Recalls),
             14 => Some(Self::Custody),
+            15 => Some(Self::Option),
             _ => None,
         }
     }
@@ -406,11 +441,11 @@ mod tests {
 
     #[test]
     fn every_request_has_its_number() {
-        for raw in 1..=14 {
+        for raw in 1..=15 {
             assert_eq!(RequestKind::from_raw(raw).unwrap() as u32, raw);
         }
         assert_eq!(RequestKind::from_raw(0), None);
-        assert_eq!(RequestKind::from_raw(15), None);
+        assert_eq!(RequestKind::from_raw(16), None);
     }
 
     #[test]

@@ -43,7 +43,8 @@ pub enum Operation {
     /// Make a datagram DTI. Body as [`Operation::CreateStream`].
     CreateDatagram = 2,
     /// Bind to an address. Body 0..3: [`Address`] (port 0: any free one). Body 3: 0, or the key that [`Operation::Listen`] will have: who knows
-    /// the secret of a listener there may bind to a port that is otherwise not for its user. Completes with the address in body 0..3.
+    /// the secret of a listener there may bind to a port that is otherwise not for its user. A datagram DTI with a key that another has becomes one
+    /// more holder of the same socket, wherever that is bound: a datagram goes to one holder that receives ([`Opt::Holders`]). Completes with the address in body 0..3.
     Bind = 3,
     /// Listen. Body 0: backlog (32 bits). Body 1: 0, or a key: listeners at the same address with the same key share its connections. With
     /// [`REUSE_PORT_KEY`], which everybody knows, they must be of the same user; another key is a secret that its holder was told. Body 2: 1: only
@@ -172,6 +173,14 @@ pub mod shutdown {
     pub const WRITE: u64 = 2;
 }
 
+/// Bits of [`Opt::Holders`].
+pub mod holders {
+    /// The program receives: datagrams may come here. Without it they wait.
+    pub const RECEIVES: u64 = 1;
+    /// Others may hold the socket that have not opened it: when this one closes, it stays for them for a while.
+    pub const OUTLIVED: u64 = 2;
+}
+
 /// Options of a DTI. Values are u64; times in microseconds unless said otherwise.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[repr(u8)]
@@ -258,13 +267,15 @@ pub enum Opt {
     /// Number of the descriptor that stands for this connection ([`crate::agent::RequestKind::Descriptors`]); 0: none. Whoever holds it may
     /// get the connection when its UAL dies.
     Descriptor = 35,
+    /// Datagrams, of a socket bound with a key, write only: [`holders`] bits.
+    Holders = 36,
 }
 
 impl Opt {
     /// From its number.
     pub const fn from_raw(raw: u64) -> Option<Self> {
         use Opt::*;
-        const ALL: [Opt; 35] = [
+        const ALL: [Opt; 36] = [
             NoDelay,
             Cork,
             Keepalive,
@@ -300,6 +311,7 @@ impl Opt {
             MtuDiscovery,
             PathMtu,
             Descriptor,
+            Holders,
         ];
         if raw >= 1 && raw as usize <= ALL.len() {
             Some(ALL[raw as usize - 1])
@@ -495,11 +507,11 @@ mod tests {
         for raw in 0..=19 {
             assert_eq!(Operation::from_raw(raw).unwrap() as u8, raw);
         }
-        for raw in 1..=35 {
+        for raw in 1..=36 {
             assert_eq!(Opt::from_raw(raw).unwrap() as u64, raw);
         }
         assert_eq!(Opt::from_raw(0), None);
-        assert_eq!(Opt::from_raw(36), None);
+        assert_eq!(Opt::from_raw(37), None);
     }
 
     #[test]

@@ -4,9 +4,11 @@
 //! ```text
 //!   agent -> custodian   Take   here is the agent's end of a descriptor; attach its connection and carry bytes between the two
 //!                        Give   stop, and give the connection to that UAL
+//!                        Ask    set an option of a connection, or tell what it is
 //!                        Sweep  a UAL is gone: what it gave and was not told of is for nobody
 //!   custodian -> agent   Taken  it is attached, or not
 //!                        Given  it was given away, or not
+//!                        Answer what came of it
 //!                        Done   it is over: nobody holds the descriptor, or the connection is gone
 //! ```
 //!
@@ -30,6 +32,10 @@ pub enum CustodyKind {
     Done = 5,
     /// The agent says so of a UAL that is gone, and the custodian says it back when it has done all that it was told before.
     Sweep = 6,
+    /// An option: `addresses[0]` which, `addresses[1]` its value, `addresses[2]` 1: it is asked for. `ual`: who wants to know.
+    Ask = 7,
+    /// Answer to Ask: the value in `addresses[0]`, or, of `Opt::Info`, a memfd of `bytes` bytes.
+    Answer = 8,
 }
 
 impl CustodyKind {
@@ -42,6 +48,8 @@ impl CustodyKind {
             4 => Some(Self::Given),
             5 => Some(Self::Done),
             6 => Some(Self::Sweep),
+            7 => Some(Self::Ask),
+            8 => Some(Self::Answer),
             _ => None,
         }
     }
@@ -141,7 +149,7 @@ mod tests {
 
     #[test]
     fn messages_round_trip_and_nonsense_is_none() {
-        for raw in 1..=6 {
+        for raw in 1..=8 {
             let kind = CustodyKind::from_raw(raw).unwrap();
             let message = Custody {
                 flags: OVER,

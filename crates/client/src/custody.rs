@@ -9,8 +9,9 @@ use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 
-use sidecore_abi::Address;
-use sidecore_abi::agent::{Request, RequestKind, adopted, release};
+use sidecore_abi::agent::{DATAGRAM, Request, RequestKind, adopted, release};
+use sidecore_abi::command::Opt;
+use sidecore_abi::{Address, TcpInfo};
 use sidecore_sys::memfd::Memfd;
 use sidecore_sys::unix::Stream;
 
@@ -47,6 +48,17 @@ pub enum Adopted {
         backlog: u32,
         /// Who may listen there, too.
         share: Share,
+        /// As they were described.
+        flags: u32,
+    },
+    /// A UDP socket, which the asker may open, too ([`crate::RawSocket::shared_datagram`]).
+    Datagram {
+        /// Where it is bound.
+        address: SocketAddr,
+        /// The only one that it hears, if there is one.
+        peer: Option<SocketAddr>,
+        /// Who has it may open it.
+        key: u64,
         /// As they were described.
         flags: u32,
     },
@@ -147,6 +159,12 @@ fn adopt(agent: &Agent, descriptor: BorrowedFd<'_>, args: [u64; 3]) -> io::Resul
             })
         }
         adopted::SHARED => Ok(Adopted::Shared { local, peer }),
+        adopted::LISTENER if reply.dtis & DATAGRAM != 0 => Ok(Adopted::Datagram {
+            address: local.ok_or(io::ErrorKind::InvalidData)?,
+            peer,
+            key: reply.args[2],
+            flags: reply.dtis & !DATAGRAM,
+        }),
         adopted::LISTENER => Ok(Adopted::Listener {
             address: local.ok_or(io::ErrorKind::InvalidData)?,
             backlog: reply.args[1].min(u64::from(u32::MAX)) as u32,
@@ -208,6 +226,55 @@ impl Ual {
         adopt(self.inner().agent(), descriptor, args)
     }
 
+    fn ask_option(
+        &self,
+        descriptor: BorrowedFd<'_>,
+        args: [u64; 3],
+        asks: bool,
+    ) -> io::Result<(u64, Vec<OwnedFd>)> {
+        let request = Request {
+            args,
+            dtis: asks.into(),
+            ..Request::new(RequestKind::Option)
+        };
+        let (reply, fds) = self.inner().agent().ask(&request, &[descriptor])?;
+        Ok((reply.args[0], fds))
+    }
+
+    /// Sets an option of a connection that is in custody. Blocks for the custodian's answer. `NotConnected`: it is not there; `Unsupported`: it is
+    /// none that a holder may set.
+    pub fn set_option_elsewhere(
+        &self,
+        descriptor: BorrowedFd<'_>,
+        number: u64,
+        option: Opt,
+        value: u64,
+    ) -> io::Result<()> {
+        let args = [number, option as u64, value];
+        self.ask_option(descriptor, args, false).map(|_| ())
+    }
+
+    /// What an option of a connection that is in custody is. Blocks for the custodian's answer. Errors as of [`Self::set_option_elsewhere`].
+    pub fn option_elsewhere(
+        &self,
+        descriptor: BorrowedFd<'_>,
+        number: u64,
+        option: Opt,
+    ) -> io::Result<u64> {
+        let args = [number, option as u64, 0];
+        self.ask_option(descriptor, args, true)
+            .map(|(value, _)| value)
+    }
+
+    /// What the engine knows of a connection that is in custody: TCP_INFO. Blocks for the custodian's answer. Errors as of
+    /// [`Self::set_option_elsewhere`].
+    pub fn info_elsewhere(&self, descriptor: BorrowedFd<'_>, number: u64) -> io::Result<TcpInfo> {
+        let args = [number, Opt::Info as u64, 0];
+        let (len, fds) = self.ask_option(descriptor, args, true)?;
+        let memory = fds.first().ok_or(io::ErrorKind::InvalidData)?;
+        Ok(TcpInfo::from_bytes(&read_bytes(memory, len)?))
+    }
+
     /// This process holds a descriptor no more; `holders` were made by it and not told of; `passed`: what it executes next holds it.
     /// Blocks for the agent's answer.
     pub fn leave(&self, number: u64, holders: u32, passed: bool) -> io::Result<()> {
@@ -222,6 +289,25 @@ impl Ual {
     /// agent's answer.
     pub fn spread(&self) -> io::Result<()> {
         self.tell(&Request::new(RequestKind::Spread), &[])
+    }
+
+    /// A descriptor, which may have come from elsewhere, stands for a UDP socket that whoever else holds it may open, too, by this key. Blocks for the
+    /// agent's answer.
+    pub fn describe_datagram(
+        &self,
+        descriptor: BorrowedFd<'_>,
+        number: u64,
+        (address, peer): (SocketAddr, Option<SocketAddr>),
+        key: u64,
+        flags: u32,
+    ) -> io::Result<()> {
+        let request = Request {
+            args: [number, 0, key],
+            dtis: flags | DATAGRAM,
+            more: both(Some(address), peer),
+            ..Request::new(RequestKind::Describe)
+        };
+        self.tell(&request, &[descriptor])
     }
 
     /// A descriptor stands for a listener, which whoever else holds it may open, too. Blocks for the agent's answer.

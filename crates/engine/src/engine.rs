@@ -463,7 +463,9 @@ impl Engine {
             sent
         });
         for (slot, id) in self.tables.take_closed_datagram_sockets() {
-            self.stack.udp_close(id);
+            if let Some(id) = id {
+                self.stack.udp_close(id);
+            }
             self.tables.tell_over(slot);
         }
         sent

@@ -71,7 +71,15 @@ impl Engine {
     fn handle(&mut self, now: Instant, message: Message) {
         match message {
             Message::Open(new) => self.open(*new),
-            Message::Gone { ual, kept, done } => {
+            Message::Gone {
+                ual,
+                spread,
+                kept,
+                done,
+            } => {
+                if spread {
+                    self.outlived(ual);
+                }
                 self.application_gone(now, ual, &kept);
                 if let Some(done) = done {
                     // The agent may have lost its patience.
@@ -190,6 +198,22 @@ impl Engine {
         self.forget_gone();
     }
 
+    /// Others may have the datagram sockets of a UAL that is gone.
+    fn outlived(&mut self, id: u64) {
+        let Some(slot) = self.ual_slots.get(&id).copied() else {
+            return;
+        };
+        let slots = self.tables.ual(slot).map(|ual| ual.named_slots());
+        for slot in slots.unwrap_or_default() {
+            if let Some(dti) = self.tables.dtis.get_mut(slot)
+                && !dti.has(flag::CLOSE)
+                && let Role::Datagram { .. } = dti.role
+            {
+                dti.flags |= flag::OUTLIVED;
+            }
+        }
+    }
+
     /// Closes what a UAL that is gone gave to the custodian, and nobody attached.
     fn sweep(&mut self, from: u64) {
         let Some(custodian) = self.tables.custodian else {
@@ -289,6 +313,9 @@ impl Engine {
     fn chores(&mut self, now: Instant) {
         self.captures.flush();
         self.clock.correct();
+        for id in self.tables.sockets.take_orphans(|_, until| until <= now) {
+            self.stack.udp_close(id);
+        }
         let condemned: Vec<u64> = self
             .tables
             .uals

@@ -19,6 +19,8 @@ pub(crate) enum Message {
     /// A UAL's application is gone. Connections with these numbers have other holders: they go to the custodian, and then it is told so.
     Gone {
         ual: u64,
+        /// Other processes may hold what it had.
+        spread: bool,
         kept: Vec<u64>,
         done: Option<Sender<()>>,
     },

@@ -75,7 +75,7 @@ macro_rules! host_by_tables {
         }
 
         fn datagram_ready(&mut self, user: User) {
-            self.tables.datagram_senders.push(user);
+            self.tables.datagram_ready(user);
         }
 
         fn icmp_error(&mut self, user: User, error: &DatagramError<'_>) {

@@ -105,7 +105,7 @@ impl Engine {
                     "receive_queue": listening.waiting.len(),
                     "send_queue": listening.backlog,
                 })),
-                Role::Datagram { socket, peer } => Some(json!({
+                Role::Datagram { socket, peer, .. } => Some(json!({
                     "state": "Datagram",
                     "local": self.stack.udp_local((*socket)?)?.to_string(),
                     "remote": peer.map(|peer| peer.to_string()),

@@ -2,9 +2,10 @@
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use sidecore_abi::agent::{MESSAGE_BYTES, Reply, Request, RequestKind};
+use sidecore_abi::agent::{DATAGRAM, MESSAGE_BYTES, Reply, Request, RequestKind};
+use sidecore_abi::command::Opt;
 use sidecore_abi::control::Geometry;
-use sidecore_abi::{EventKind, RegionId, Status};
+use sidecore_abi::{Address, EventKind, RegionId, Status};
 use sidecore_client::{EventQueue, Lane, Ual, UalConfig};
 use sidecore_engine::{Engine, EngineConfig, EngineHandle, Policy};
 use sidecore_sys::memfd::Memfd;
@@ -51,6 +52,19 @@ impl Stranger {
         let mut bytes = [0; MESSAGE_BYTES];
         let (n, _) = self.0.recv_with_fds(&mut bytes).unwrap();
         Reply::from_bytes(&bytes[..n]).expect("an answer").status
+    }
+
+    /// One descriptor, the first.
+    fn descriptor(&self) -> OwnedFd {
+        let descriptors = Request {
+            args: [1, 0, 0],
+            ..Request::new(RequestKind::Descriptors)
+        };
+        let message = descriptors.to_bytes();
+        self.0.send_with_fds(&message, &[]).unwrap();
+        let (_, mut fds) = self.0.recv_with_fds(&mut [0; MESSAGE_BYTES]).unwrap();
+        assert_eq!(fds.len(), 1);
+        fds.remove(0)
     }
 
     fn register(&self, fds: &[BorrowedFd<'_>]) -> u16 {
@@ -262,18 +276,8 @@ fn a_hole_in_a_region_harms_its_owner_only() {
 fn what_is_said_of_connections_that_change_hands_is_checked() {
     let engine = engine();
     let (stranger, mut innocent) = (Stranger::new(&engine), Innocent::new(&engine));
-    let descriptors = Request {
-        args: [1, 0, 0],
-        ..Request::new(RequestKind::Descriptors)
-    };
     // Kept: a descriptor that nobody holds is none any more.
-    let _held = {
-        let message = descriptors.to_bytes();
-        stranger.0.send_with_fds(&message, &[]).unwrap();
-        let (_, fds) = stranger.0.recv_with_fds(&mut [0; MESSAGE_BYTES]).unwrap();
-        assert_eq!(fds.len(), 1);
-        fds
-    };
+    let _held = stranger.descriptor();
     // There is nobody who could take anything.
     let not_supported = Status::NotSupported as u16;
     assert_eq!(release(&stranger, 1, 0, 0, &[]), not_supported);
@@ -310,6 +314,7 @@ fn what_is_said_of_connections_that_change_hands_is_checked() {
         RequestKind::Adopt,
         RequestKind::Leave,
         RequestKind::Describe,
+        RequestKind::Option,
         RequestKind::Recalls,
         RequestKind::Custody,
     ] {
@@ -325,4 +330,52 @@ fn what_is_said_of_connections_that_change_hands_is_checked() {
         Status::WrongState as u16
     );
     innocent.is_served();
+}
+
+#[test]
+fn only_who_holds_a_descriptor_describes_it_or_asks_about_it() {
+    let engine = engine();
+    let (owner, other) = (Stranger::new(&engine), Stranger::new(&engine));
+    let held = owner.descriptor();
+    let (pretended, _peer) = Stream::pair().unwrap();
+    let option = |option: u64| {
+        let request = Request {
+            args: [1, option, 1],
+            ..Request::new(RequestKind::Option)
+        };
+        request.to_bytes()
+    };
+    let no_delay = option(Opt::NoDelay as u64);
+    let not_permitted = Status::NotPermitted as u16;
+    assert_eq!(other.ask(&no_delay, &[]), not_permitted);
+    assert_eq!(other.ask(&no_delay, &[pretended.as_fd()]), not_permitted);
+    // The custodian's own are nobody's business.
+    for which in [Opt::Descriptor as u64, Opt::Holders as u64, 0, u64::MAX] {
+        let status = other.ask(&option(which), &[held.as_fd()]);
+        assert_eq!(status, Status::NotSupported as u16, "{which}");
+    }
+    let wrong_state = Status::WrongState as u16;
+    assert_eq!(other.ask(&no_delay, &[held.as_fd()]), wrong_state);
+    let describe = |flags: u32| {
+        let [a, b, c] = Address::new("10.9.0.1:7".parse().unwrap()).0;
+        let request = Request {
+            args: [1, 0, 77],
+            dtis: flags,
+            more: [a, b, c, 0, 0, 0],
+            ..Request::new(RequestKind::Describe)
+        };
+        request.to_bytes()
+    };
+    assert_eq!(other.ask(&describe(DATAGRAM), &[]), wrong_state);
+    let pretends = other.ask(&describe(DATAGRAM), &[pretended.as_fd()]);
+    assert_eq!(pretends, wrong_state);
+    assert_eq!(other.ask(&describe(0), &[held.as_fd()]), wrong_state);
+    let ok = Status::Ok as u16;
+    assert_eq!(other.ask(&describe(DATAGRAM), &[held.as_fd()]), ok);
+    let adopt = Request {
+        args: [1, 0, 1],
+        ..Request::new(RequestKind::Adopt)
+    };
+    assert_eq!(other.ask(&adopt.to_bytes(), &[held.as_fd()]), ok);
+    engine.stop();
 }

@@ -10,7 +10,7 @@ use std::time::Duration;
 use libc::c_int;
 use rustix::io::Errno;
 use sidecore_client::abi::{Membership, MembershipChange};
-use sidecore_client::{Opt, RawSocket};
+use sidecore_client::{Opt, RawSocket, Ual};
 
 use crate::control::Asked;
 use crate::errors::told;
@@ -117,6 +117,11 @@ impl Settings {
         let shared = self.shares_port() && !self.stream;
         let shared = shared.then_some((Opt::ReuseAddress, 1));
         set.chain(shared).collect()
+    }
+
+    /// SO_OOBINLINE.
+    pub(crate) fn is_urgent_inline(&self) -> bool {
+        self.is_on(URGENT_INLINE)
     }
 
     /// Does what is no option of the engine's to a socket that was just made.
@@ -273,7 +278,7 @@ impl Socket {
             (V6_ONLY, _) if self.raw().is_some() => return Err(Errno::INVAL),
             (V6_ONLY, _) | (_, None) => {}
             (_, Some((option, _)))
-                if self.kind == Kind::Stream && table::is_for_datagrams(option) => {}
+                if self.kind() == Kind::Stream && table::is_for_datagrams(option) => {}
             (_, Some((option, value))) => self.set_option(option, value),
         }
         if which == URGENT_INLINE
@@ -281,7 +286,7 @@ impl Socket {
         {
             raw.set_urgent_inline(table::number(level, value)? != 0);
         }
-        let kind = self.kind;
+        let kind = self.kind();
         self.settings(|settings| settings.keep(kind, which, as_told));
         if which == SEND_BUFFER
             && let (Some(raw), Some(bytes)) = (self.raw(), self.settings(|s| s.send_buffer()))
@@ -334,7 +339,7 @@ impl Socket {
 
     /// Options of UDP on a stream, or of TCP on datagrams.
     fn is_of_another_protocol(&self, level: c_int) -> bool {
-        match self.kind {
+        match self.kind() {
             Kind::Stream => level == libc::IPPROTO_UDP,
             Kind::Datagram => level == libc::IPPROTO_TCP,
         }
@@ -352,7 +357,7 @@ impl Socket {
     }
 
     fn change_membership(&self, change: &Membership) -> Result<(), Errno> {
-        if self.kind == Kind::Stream {
+        if self.kind() == Kind::Stream {
             return Err(Errno::PROTO);
         }
         if let Some(raw) = self.raw() {
@@ -412,21 +417,28 @@ impl Socket {
             _ => {}
         }
         let known = table::find(which).ok_or(Errno::NOPROTOOPT)?;
-        if self.kind == Kind::Stream && table::is_for_datagrams(known.option) {
+        if self.kind() == Kind::Stream && table::is_for_datagrams(known.option) {
             return int(0);
         }
-        match self.route() {
-            Route::Engine(raw) | Route::Both(raw) => {
-                let value = told(raw.option(known.option))?;
-                int(i32::try_from(value / known.unit).unwrap_or(i32::MAX))
-            }
-            Route::Kernel | Route::Descriptor | Route::Nowhere => int(0),
-        }
+        let value = match self.route() {
+            Route::Engine(raw) | Route::Both(raw) => told(raw.option(known.option))?,
+            Route::Descriptor => self.engines_value(known.option).unwrap_or(0),
+            Route::Kernel | Route::Nowhere => 0,
+        };
+        int(i32::try_from(value / known.unit).unwrap_or(i32::MAX))
+    }
+
+    /// What an option is in force, wherever the connection is.
+    fn engines_value(&self, option: Opt) -> Result<u64, Errno> {
+        self.ask_about(
+            |raw| raw.option(option),
+            |ual, fd, number| ual.option_elsewhere(fd, number, option),
+        )
     }
 
     /// What a socket is, and how it goes: options of SOL_SOCKET that cannot be set.
     fn fact(&self, name: c_int) -> Option<i32> {
-        let stream = self.kind == Kind::Stream;
+        let stream = self.kind() == Kind::Stream;
         Some(match name {
             libc::SO_ERROR => self.take_error(),
             libc::SO_TYPE if stream => libc::SOCK_STREAM,
@@ -447,23 +459,29 @@ impl Socket {
     }
 
     fn info(&self) -> Result<Vec<u8>, Errno> {
-        match self.route() {
-            Route::Engine(raw) if self.kind == Kind::Stream => {
-                Ok(told(raw.info())?.to_bytes().to_vec())
-            }
-            _ => Err(Errno::NOPROTOOPT),
+        if self.kind() != Kind::Stream {
+            return Err(Errno::NOPROTOOPT);
+        }
+        let info = self.ask_about(RawSocket::info, Ual::info_elsewhere);
+        match info {
+            Ok(info) => Ok(info.to_bytes().to_vec()),
+            Err(Errno::NOTCONN) => Err(Errno::NOPROTOOPT),
+            Err(error) => Err(error),
         }
     }
 
     /// What is in force, or what was asked for.
     fn congestion(&self) -> Result<Vec<u8>, Errno> {
-        if self.kind != Kind::Stream {
+        if self.kind() != Kind::Stream {
             return Err(Errno::OPNOTSUPP);
         }
-        if let Route::Engine(raw) = self.route()
-            && !raw.is_listening()
-        {
-            return Ok(table::congestion_name(told(raw.option(Opt::Congestion))?));
+        let connected = match self.route() {
+            Route::Engine(raw) => !raw.is_listening(),
+            Route::Descriptor => true,
+            _ => false,
+        };
+        if connected {
+            return Ok(table::congestion_name(self.engines_value(Opt::Congestion)?));
         }
         let set = self.settings(|s| s.remembered(CONGESTION).map(<[u8]>::to_vec));
         let mut name = set.unwrap_or_else(|| b"cubic".to_vec());
@@ -473,7 +491,7 @@ impl Socket {
 
     fn path_mtu(&self) -> Result<i32, Errno> {
         match self.route() {
-            Route::Engine(raw) if self.kind == Kind::Datagram => {
+            Route::Engine(raw) if self.kind() == Kind::Datagram => {
                 let mtu = told(raw.option(Opt::PathMtu)).map_err(|_| Errno::NOTCONN)?;
                 Ok(i32::try_from(mtu).unwrap_or(i32::MAX))
             }

@@ -323,6 +323,11 @@ impl Process {
     pub(crate) fn spawns(&self) {
         self.spawns.fetch_add(1, Ordering::Relaxed);
         self.spreads();
+        for fd in self.table.used(0, RawFd::MAX) {
+            if let Some(Thing::Socket(socket)) = self.get(fd) {
+                socket.describe_datagram();
+            }
+        }
     }
 
     /// From now on others may hold what is here. The agent is told once.

@@ -7,6 +7,8 @@
 mod adopt;
 mod connect;
 pub(crate) mod custody;
+mod elsewhere;
+mod holders;
 mod listen;
 
 use std::net::{IpAddr, SocketAddr};
@@ -17,7 +19,7 @@ use std::task::Waker;
 use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
-use sidecore_client::{Opt, RawSocket, Share, Shut, is_elsewhere};
+use sidecore_client::{RawSocket, Share, Shut, is_elsewhere};
 
 use crate::config::Place;
 use crate::descriptors::{Placed, Twin};
@@ -28,6 +30,7 @@ use crate::process::{Process, process};
 use crate::table::{Thing, lock};
 use crate::{log, sys};
 use custody::Custody;
+use holders::Sharing;
 
 /// Connections that may wait at a listener that was opened for its port's sake, before its program said how many.
 const EARLY_BACKLOG: u32 = 1024;
@@ -87,6 +90,8 @@ struct State {
     wildcard: bool,
     settings: Settings,
     listening: Option<Listening>,
+    /// Of a UDP socket of the engine's: how others that hold it open it.
+    sharing: Option<Sharing>,
     /// Whether the end of a connect was told.
     connected: bool,
     /// Numbers that stand for it.
@@ -111,7 +116,9 @@ impl State {
 /// A socket.
 pub(crate) struct Socket {
     v6: AtomicBool,
-    pub(crate) kind: Kind,
+    datagram: AtomicBool,
+    /// It came from elsewhere, and what it is was not asked yet.
+    unknown: AtomicBool,
     nonblocking: AtomicBool,
     /// It may be that the connection is not here: look before moving bytes.
     elsewhere: AtomicBool,
@@ -126,7 +133,8 @@ impl Socket {
     fn with(v6: bool, kind: Kind, nonblocking: bool, role: Role, raw: Option<RawSocket>) -> Self {
         Self {
             v6: AtomicBool::new(v6),
-            kind,
+            datagram: AtomicBool::new(kind == Kind::Datagram),
+            unknown: AtomicBool::new(false),
             nonblocking: AtomicBool::new(nonblocking),
             elsewhere: AtomicBool::new(role == Role::Inherited),
             descriptor_calls: AtomicUsize::new(0),
@@ -139,6 +147,7 @@ impl Socket {
                 wildcard: false,
                 settings: Settings::default(),
                 listening: None,
+                sharing: None,
                 numbers: Vec::new(),
                 twin: None,
                 items: Vec::new(),
@@ -158,6 +167,7 @@ impl Socket {
         let flags = sys::fcntl(fd, libc::F_GETFL, 0).unwrap_or(0);
         let nonblocking = flags & libc::O_NONBLOCK != 0;
         let socket = Self::with(false, Kind::Stream, nonblocking, Role::Inherited, None);
+        socket.unknown.store(true, Ordering::Relaxed);
         lock(&socket.state).custody = Custody::new(custody::number_of(fd).unwrap_or(0));
         socket.add_number(fd);
         socket
@@ -175,6 +185,22 @@ impl Socket {
         }
     }
 
+    /// What it carries, asked for if it came from elsewhere.
+    pub(crate) fn kind(&self) -> Kind {
+        if self.unknown.load(Ordering::Relaxed) {
+            self.look_again();
+        }
+        self.known_kind()
+    }
+
+    /// The same, as far as it is known.
+    pub(crate) fn known_kind(&self) -> Kind {
+        match self.datagram.load(Ordering::Relaxed) {
+            true => Kind::Datagram,
+            false => Kind::Stream,
+        }
+    }
+
     /// Where calls go.
     pub(crate) fn route(&self) -> Route {
         if self.elsewhere.load(Ordering::Relaxed) {
@@ -188,6 +214,10 @@ impl Socket {
                 drop(state);
                 self.listen_again(listening)
             }
+            (Role::Engine | Role::Both, None, None) if state.sharing.is_some() => {
+                drop(state);
+                self.open_again()
+            }
             (Role::Proxied, ..) => Route::Descriptor,
             (Role::Inherited | Role::Lost, ..) | (Role::Engine, None, None) => Route::Nowhere,
             _ => Route::Kernel,
@@ -197,17 +227,21 @@ impl Socket {
     /// What a forked child has of it, with its numbers.
     pub(crate) fn inherited(&self) -> (Self, Vec<RawFd>) {
         let mut state = lock(&self.state);
-        let role = state.role_in_child(self.kind);
+        let role = state.role_in_child(self.known_kind());
         // Who has asked for it tells of its children.
         let tells = state.role != Role::Inherited;
         if !tells {
             state.custody.leave_out_one_fork();
         }
         let peer = state.raw.as_ref().and_then(|raw| raw.peer_address().ok());
+        if let Some(raw) = state.raw.as_ref().filter(|raw| raw.is_datagram()) {
+            raw.settle();
+        }
         let custody = state.custody.inherited(tells, peer);
         let child = Self {
             v6: AtomicBool::new(self.is_v6()),
-            kind: self.kind,
+            datagram: AtomicBool::new(self.known_kind() == Kind::Datagram),
+            unknown: AtomicBool::new(self.unknown.load(Ordering::Relaxed)),
             nonblocking: AtomicBool::new(self.is_nonblocking()),
             elsewhere: AtomicBool::new(role == Role::Inherited),
             descriptor_calls: AtomicUsize::new(0),
@@ -219,6 +253,7 @@ impl Socket {
                 wildcard: state.wildcard,
                 settings: state.settings.clone(),
                 listening: state.listening,
+                sharing: state.sharing,
                 connected: false,
                 numbers: state.numbers.clone(),
                 twin: None,
@@ -317,7 +352,7 @@ impl Socket {
                 }
                 state.bound = Some(local);
                 // Streams that share their port do so when they listen.
-                let now = self.kind == Kind::Datagram
+                let now = self.known_kind() == Kind::Datagram
                     || local.port() == 0
                     || !state.settings.shares_port();
                 drop(state);
@@ -356,13 +391,14 @@ impl Socket {
     /// After the system bound it.
     pub(crate) fn bound_by_system(&self, local: SocketAddr) -> bool {
         let wildcard = lock(&self.state).wildcard;
-        if wildcard && self.kind == Kind::Datagram && local.port() != 0 {
+        let datagram = self.known_kind() == Kind::Datagram;
+        if wildcard && datagram && local.port() != 0 {
             // It can be reached by the engine from now on.
             if let Err(error) = self.datagram_beside() {
                 log::info(format_args!("the engine does not listen, too: {error}"));
             }
         }
-        wildcard || self.kind == Kind::Datagram
+        wildcard || datagram
     }
 
     /// Ends directions.
@@ -442,13 +478,6 @@ impl Socket {
                 error.map_or(0, Errno::raw_os_error)
             }
             Route::Kernel | Route::Nowhere => 0,
-        }
-    }
-
-    /// Sets an option of the engine's.
-    pub(crate) fn set_option(&self, option: Opt, value: u64) {
-        if let Route::Engine(raw) | Route::Both(raw) = self.route() {
-            raw.set_option(option, value);
         }
     }
 }

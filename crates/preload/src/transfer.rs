@@ -108,7 +108,8 @@ impl Socket {
         flags: i32,
         kernel: impl FnMut() -> Result<usize, Errno>,
     ) -> Result<Outcome, Errno> {
-        match (self.kind, self.route()) {
+        let route = self.route();
+        match (self.known_kind(), route) {
             (_, Route::Kernel) => Ok(Outcome::Kernel),
             (_, Route::Descriptor) => Err(ELSEWHERE),
             (_, Route::Nowhere) => Err(nowhere()),
@@ -236,13 +237,13 @@ impl Socket {
         to: Option<SocketAddr>,
         asked: &Asked,
     ) -> Result<Outcome, Errno> {
-        let sent = match self.kind {
+        let sent = match self.kind() {
             Kind::Stream => self.send_stream(data, flags),
             Kind::Datagram => self.send_datagram(data, flags, to, asked),
         };
         if matches!(sent, Err(Errno::PIPE))
             && flags & libc::MSG_NOSIGNAL == 0
-            && self.kind == Kind::Stream
+            && self.kind() == Kind::Stream
         {
             sys::raise_sigpipe();
         }

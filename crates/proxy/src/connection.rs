@@ -1,14 +1,16 @@
 //! One connection in custody: what was read on one side and not yet written on the other.
 
 use std::io::{ErrorKind, IoSlice, IoSliceMut};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use rustix::net::{SendFlags, Shutdown};
 use sidecore_client::abi::Status;
+use sidecore_client::abi::command::flags;
 use sidecore_client::custody::read_bytes;
 use sidecore_client::{RawSocket, Shut};
+use sidecore_sys::mark::at_mark;
 
 /// Pieces that are copied in one direction before other connections have their turn.
 const PIECES: usize = 8;
@@ -76,9 +78,13 @@ pub(crate) struct Connection {
     before: Option<(OwnedFd, u64, u64)>,
     /// To the holders.
     down: Held,
+    /// Its last byte is the end of urgent data.
+    down_urgent: bool,
     down_flow: Flow,
     /// From them.
     up: Held,
+    /// It is the end of urgent data.
+    up_urgent: bool,
     up_flow: Flow,
     /// The peer, or the engine, has ended the connection in disorder.
     broken: bool,
@@ -97,8 +103,10 @@ impl Connection {
             raw,
             before: before.map(|(memory, len)| (memory, 0, len)),
             down: Held::default(),
+            down_urgent: false,
             down_flow: Flow::Open,
             up: Held::default(),
+            up_urgent: false,
             up_flow: Flow::Open,
             broken: false,
         }
@@ -107,6 +115,11 @@ impl Connection {
     /// The agent's end of its descriptor.
     pub(crate) fn end(&self) -> &OwnedFd {
         &self.end
+    }
+
+    /// The connection, if there is one yet.
+    pub(crate) fn raw(&self) -> Option<&RawSocket> {
+        self.raw.as_ref()
     }
 
     /// Carries bytes both ways, as far as either side lets it.
@@ -138,7 +151,9 @@ impl Connection {
                 return false;
             }
             while !self.down.is_empty() {
-                match rustix::net::send(&self.end, self.down.rest(), SendFlags::NOSIGNAL) {
+                let mut flags = SendFlags::NOSIGNAL;
+                flags.set(SendFlags::OOB, self.down_urgent);
+                match rustix::net::send(&self.end, self.down.rest(), flags) {
                     Ok(n) => self.down.advance(n),
                     Err(Errno::INTR) => {}
                     Err(Errno::AGAIN) => return false,
@@ -173,6 +188,7 @@ impl Connection {
             match rustix::io::pread(&*memory, &mut scratch[..most], *at) {
                 Ok(n) if n > 0 => {
                     self.down.set(&scratch[..n]);
+                    self.down_urgent = false;
                     *at += n as u64;
                     if *at >= *len {
                         self.before = None;
@@ -187,7 +203,10 @@ impl Connection {
             self.broken = true;
             return false;
         };
-        match raw.read(&mut [IoSliceMut::new(scratch)], false) {
+        // A read ends before the mark: what comes next is the byte itself.
+        let urgent = raw.at_mark();
+        let room = if urgent { 1 } else { scratch.len() };
+        match raw.read(&mut [IoSliceMut::new(&mut scratch[..room])], false) {
             Ok(0) => {
                 self.down_flow = Flow::Ended;
                 // The holders' end of file. It fails when they are gone.
@@ -196,6 +215,7 @@ impl Connection {
             }
             Ok(n) => {
                 self.down.set(&scratch[..n]);
+                self.down_urgent = urgent;
                 true
             }
             Err(error) if error.kind() == ErrorKind::WouldBlock => false,
@@ -211,7 +231,10 @@ impl Connection {
         for _ in 0..pieces {
             while !self.up.is_empty() {
                 let written = match &self.raw {
-                    Some(raw) => raw.write(&[IoSlice::new(self.up.rest())], 0),
+                    Some(raw) => {
+                        let how = if self.up_urgent { flags::URGENT } else { 0 };
+                        raw.write(&[IoSlice::new(self.up.rest())], how)
+                    }
                     None => Ok(self.up.rest().len()),
                 };
                 match written {
@@ -224,16 +247,22 @@ impl Connection {
             if self.up_flow == Flow::Ended {
                 return false;
             }
-            match rustix::io::read(&self.end, &mut *scratch) {
+            // As above: reads of the system end before the byte, too.
+            let urgent = at_mark(self.end.as_fd()).unwrap_or(false);
+            let room = if urgent { 1 } else { scratch.len() };
+            match rustix::io::read(&self.end, &mut scratch[..room]) {
                 Ok(0) | Err(Errno::CONNRESET | Errno::PIPE) => {
                     self.up_flow = Flow::Ended;
-                    if let Some(raw) = &self.raw {
+                    if let Some(raw) = self.raw.as_ref().filter(|_| !self.is_abandoned()) {
                         // A FIN, after all that was written. It fails when the connection is over.
                         let _ = raw.shutdown(Shut::Write);
                     }
                     return false;
                 }
-                Ok(n) => self.up.set(&scratch[..n]),
+                Ok(n) => {
+                    self.up.set(&scratch[..n]);
+                    self.up_urgent = urgent;
+                }
                 Err(Errno::INTR) => {}
                 Err(_) => return false,
             }

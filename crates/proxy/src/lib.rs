@@ -29,6 +29,7 @@ use std::time::Duration;
 use rustix::event::{PollFd, PollFlags, epoll, poll};
 use rustix::io::Errno;
 use sidecore_client::abi::Status;
+use sidecore_client::abi::command::Opt;
 use sidecore_client::abi::custody::{ABANDONED, CUSTODY_BYTES, Custody, CustodyKind, OVER};
 use sidecore_client::custody::sealed_bytes;
 use sidecore_client::{Address, RawSocket, Sockets, SocketsConfig, Ual, UalConfig};
@@ -265,6 +266,7 @@ impl Service {
             Some(message) if message.kind == CustodyKind::Take => self.take(&message, fds),
             Some(message) if message.kind == CustodyKind::Give => self.give(&message),
             Some(message) if message.kind == CustodyKind::Sweep => self.tell(&message, None),
+            Some(message) if message.kind == CustodyKind::Ask => self.option(&message),
             _ => close_aside(fds),
         }
     }
@@ -304,6 +306,7 @@ impl Service {
         let events = epoll::EventFlags::IN
             | epoll::EventFlags::OUT
             | epoll::EventFlags::RDHUP
+            | epoll::EventFlags::PRI
             | epoll::EventFlags::ET;
         let data = epoll::EventData::new_u64(number);
         if epoll::add(&self.epoll, &end, data, events).is_err() {
@@ -316,11 +319,44 @@ impl Service {
                 ready: Arc::clone(&self.ready),
             })));
         }
+        // What holders send out of band stays where it is in the stream. A system without it has none.
+        let _ = rustix::net::sockopt::set_socket_oobinline(&end, true);
         let memory = memory.map(|memory| (memory, message.bytes));
         let connection = Connection::new(number, end, raw, memory);
         self.connections.insert(number, connection);
         self.tell(&taken, None);
         self.ready.put(number);
+    }
+
+    /// A holder sets an option, or wants to know one.
+    fn option(&mut self, message: &Custody) {
+        let [option, value, asked, ..] = message.addresses;
+        let mut answer = Custody {
+            ual: message.ual,
+            status: Status::WrongState,
+            ..Custody::new(CustodyKind::Answer, message.number)
+        };
+        let mut memory = None;
+        let raw = self.connections.get(&message.number);
+        if let (Some(raw), Some(option)) = (raw.and_then(Connection::raw), Opt::from_raw(option)) {
+            let told = match (option, asked) {
+                (_, 0) => {
+                    raw.set_option(option, value);
+                    Ok(0)
+                }
+                (Opt::Info, _) => raw.info().and_then(|info| {
+                    let bytes = info.to_bytes();
+                    answer.bytes = bytes.len() as u64;
+                    memory = sealed_bytes(&bytes)?;
+                    Ok(0)
+                }),
+                _ => raw.option(option),
+            };
+            if let Ok(value) = told {
+                (answer.status, answer.addresses[0]) = (Status::Ok, value);
+            }
+        }
+        self.tell(&answer, memory);
     }
 
     fn give(&mut self, message: &Custody) {

@@ -225,6 +225,12 @@ impl EngineControl {
         Real::fence();
     }
 
+    /// Whether somebody said that it will sleep on this queue. A hint: the application writes it.
+    pub fn has_sleeper(&self, evq: usize) -> bool {
+        let word = self.layout.evq_word(evq as u32, self.engine);
+        word.is_some_and(|word| word.load(std::sync::atomic::Ordering::Relaxed) != 0)
+    }
+
     /// Lets wake-ups of a wait cell go to this socket too. False when there is no such cell. Replaces the cell's last one.
     pub fn set_wait_socket(&mut self, cell: u32, waker: Waker) -> bool {
         if let Some(delegate) = &self.delegate {

@@ -14,6 +14,7 @@ use super::wakers::wake_all;
 impl RawSocket {
     /// Receives one datagram, with what its headers said. `WouldBlock`.
     pub fn receive_datagram(&self, out: &mut [u8], peek: bool) -> io::Result<Datagram> {
+        self.show_interest();
         let mut cx = Context::from_waker(Waker::noop());
         let socket = self.0.socket();
         match socket.poll_receive_event(self.0.group(), &mut cx, out, !peek) {

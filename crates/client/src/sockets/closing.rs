@@ -1,9 +1,11 @@
 //! The end of a socket, as its holder wishes it.
 
+use std::collections::VecDeque;
+
 use sidecore_abi::{Command, Operation};
 
 use super::group::{Group, lock};
-use super::socket::{Kind, Socket};
+use super::socket::{Kind, Piece, Socket};
 
 impl Socket {
     /// Its last holder is gone: Close is posted, and what is unread goes back. Safe to call twice. For `patient` see
@@ -20,6 +22,7 @@ impl Socket {
     fn close_as(&self, group: &Group, patient: bool, untaken: bool) {
         let mut close = Command::new(Operation::Close, self.dti.handle(), 0);
         close.body[1] = untaken.into();
+        let mut unread = VecDeque::new();
         let (over, orphans) = {
             let mut state = lock(&self.state);
             if std::mem::replace(&mut state.closed, true) {
@@ -28,11 +31,11 @@ impl Socket {
             if self.kind == Kind::Stream && !state.read_shut {
                 close.body[0] = u64::from(state.before.is_empty()) * state.consumed + 1;
             }
-            let mut lane = lock(&group.lane);
-            for piece in state.received.drain(..) {
-                lane.return_chunk(&piece.event);
+            match self.kind {
+                // What goes back after the close is what was not read: others may have it.
+                Kind::Datagram => unread = std::mem::take(&mut state.received),
+                _ => group.give_back(&mut state.received),
             }
-            drop(lane);
             (state.over.is_some(), std::mem::take(&mut state.accepted))
         };
         // First, so that those who take them have them in the order in which they came.
@@ -43,5 +46,20 @@ impl Socket {
             group.forget(self);
         }
         group.post_surely(close, Some(self.dti), patient);
+        group.give_back(&mut unread);
+    }
+}
+
+impl Group {
+    /// Gives back the chunks of what nobody reads any more.
+    fn give_back(&self, received: &mut VecDeque<Piece>) {
+        if received.is_empty() {
+            return;
+        }
+        let mut lane = lock(&self.lane);
+        for piece in received.drain(..) {
+            lane.return_chunk(&piece.event);
+        }
+        lane.flush();
     }
 }

@@ -179,8 +179,8 @@ impl Held {
         self.bind_with(local, 0).await
     }
 
-    /// The same, where the key of a listener that is there already may give the right to.
-    async fn bind_with(&self, local: SocketAddr, key: u64) -> io::Result<()> {
+    /// The same, where the key of a listener that is there already may give the right to; of a UDP socket, with who else holds it.
+    pub(super) async fn bind_with(&self, local: SocketAddr, key: u64) -> io::Result<()> {
         let handle = self.socket().dti.handle();
         let answer = self.ask(|cookie| {
             let bind = Command::new(Operation::Bind, handle, cookie);

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
-use sidecore_abi::command::{Opt, flags, shutdown};
+use sidecore_abi::command::{Opt, flags, holders, shutdown};
 use sidecore_abi::{Status, TcpInfo};
 
 use super::Sockets;
@@ -130,13 +130,27 @@ impl RawSocket {
         local: SocketAddr,
         options: &[(Opt, u64)],
     ) -> io::Result<Self> {
+        Self::shared_datagram(sockets, local, options, 0)
+    }
+
+    /// A UDP socket that other processes may hold, too: whoever says the same key, a secret, has the same socket, wherever that is bound. A
+    /// datagram goes to one of those who receive, which each shows by [`Self::receive_datagram`], [`Self::ready`] or [`Self::watch`]; until
+    /// then it waits. Key 0: nobody else. Blocks for the engine's answer.
+    pub fn shared_datagram(
+        sockets: &Sockets,
+        local: SocketAddr,
+        options: &[(Opt, u64)],
+        key: u64,
+    ) -> io::Result<Self> {
         super::held::run(&sockets.group, async {
             let held = Held::create(sockets, Kind::Datagram).await?;
             for (option, value) in options {
                 held.set_option(*option, *value).await?;
             }
-            held.bind(local).await?;
-            lock(&held.socket().state).phase = Phase::Open;
+            held.bind_with(local, key).await?;
+            let socket = held.socket();
+            lock(&socket.state).phase = Phase::Open;
+            socket.interest_due.store(key != 0, Ordering::Relaxed);
             Ok(Self(held))
         })
     }
@@ -208,8 +222,24 @@ impl RawSocket {
         number
     }
 
-    /// A listener's connections may come here.
-    fn show_interest(&self) {
+    /// Others may hold a UDP socket that have not opened it: when it is closed here, it stays for them for a while, with what was not received.
+    pub fn is_outlived(&self) {
+        self.set_option(Opt::Holders, holders::OUTLIVED);
+    }
+
+    /// From here on others may hold a UDP socket, and the engine is to know at once what was received: nobody else is to be given it when this
+    /// process dies.
+    pub fn settle(&self) {
+        self.0.socket().settles.store(true, Ordering::Relaxed);
+        lock(&self.0.group().lane).flush();
+    }
+
+    /// A listener's connections may come here, or a UDP socket's datagrams.
+    pub(super) fn show_interest(&self) {
+        let due = &self.0.socket().interest_due;
+        if due.load(Ordering::Relaxed) && due.swap(false, Ordering::Relaxed) {
+            self.set_option(Opt::Holders, holders::RECEIVES);
+        }
         if self.is_listening() {
             // What is not posted now is posted by the next call.
             let _ = self.0.socket().post_accepts(self.0.group());

@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::io;
 use std::net::SocketAddr;
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
@@ -57,6 +58,10 @@ pub(crate) struct Piece {
 pub(crate) struct Socket {
     pub(crate) dti: Dti,
     pub(crate) kind: Kind,
+    /// The engine is to be told that the program receives, once it does.
+    pub(crate) interest_due: AtomicBool,
+    /// … and at once what it received.
+    pub(crate) settles: AtomicBool,
     pub(crate) state: Mutex<State>,
 }
 
@@ -171,6 +176,8 @@ impl Socket {
         Self {
             dti,
             kind,
+            interest_due: AtomicBool::new(false),
+            settles: AtomicBool::new(false),
             state: Mutex::new(State {
                 phase: Phase::New,
                 local: None,

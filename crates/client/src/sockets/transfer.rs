@@ -2,6 +2,7 @@
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::net::SocketAddr;
+use std::sync::atomic::Ordering;
 use std::task::{Context, Poll};
 
 use sidecore_abi::command::flags;
@@ -319,7 +320,11 @@ impl Socket {
             if consume || datagram.is_none() {
                 state.received.pop_front();
                 if piece.event.chunk() != NO_CHUNK {
-                    lock(&group.lane).return_chunk(&piece.event);
+                    let mut lane = lock(&group.lane);
+                    lane.return_chunk(&piece.event);
+                    if self.settles.load(Ordering::Relaxed) {
+                        lane.flush();
+                    }
                 }
             }
             if let Some(datagram) = datagram {

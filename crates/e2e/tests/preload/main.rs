@@ -3,10 +3,12 @@
 mod calls;
 mod clients;
 mod cpython;
+mod custody;
 mod daemons;
 mod exs;
 mod gone;
 mod heirs;
+mod holders;
 mod killed;
 mod limits;
 mod postgres;

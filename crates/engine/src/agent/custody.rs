@@ -4,7 +4,10 @@ use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::net::SocketAddrUnix;
-use sidecore_abi::agent::{Reply, Request, adopted, parse_descriptor_name, release};
+use sidecore_abi::agent::{
+    DATAGRAM, Reply, Request, adopted, may_be_set, parse_descriptor_name, release,
+};
+use sidecore_abi::command::Opt;
 use sidecore_abi::custody::{ABANDONED, CUSTODY_BYTES, Custody, CustodyKind, OVER};
 use sidecore_abi::{Address, Status};
 use sidecore_sys::memfd::check_sealed;
@@ -178,7 +181,7 @@ impl Shared {
             address,
             backlog,
             key,
-            copies,
+            more: [d, e, f],
             flags,
         } = pair.standing
         {
@@ -186,7 +189,7 @@ impl Shared {
             return Some((
                 Reply {
                     args: [adopted::LISTENER, backlog, key],
-                    more: [a, b, c, copies, 0, 0],
+                    more: [a, b, c, d, e, f],
                     dtis: flags,
                     ..Reply::new(Status::Ok)
                 },
@@ -210,6 +213,39 @@ impl Shared {
         };
         self.tell_shared(number);
         Some(answer)
+    }
+
+    /// A holder sets an option of a connection in custody, or asks for one; `None`: it is answered when the custodian has.
+    pub(crate) fn option(
+        &mut self,
+        ual: u64,
+        request: &Request,
+        fds: Vec<OwnedFd>,
+    ) -> Option<Answer> {
+        let [number, option, value] = request.args;
+        let proof = match &fds[..] {
+            [fd] => number_of(fd),
+            _ => None,
+        };
+        close_aside(fds);
+        if proof != Some((self.epoch, number)) {
+            return Some(refuse(Status::NotPermitted));
+        }
+        let known = Opt::from_raw(option);
+        if !known.is_some_and(|option| request.dtis == 1 || may_be_set(option)) {
+            return Some(refuse(Status::NotSupported));
+        }
+        let standing = self.descriptors.get_mut(number).map(|pair| pair.standing);
+        let (Some(Standing::Proxied), Some(custodian)) = (standing, self.custodian.as_mut()) else {
+            return Some(refuse(Status::WrongState));
+        };
+        let ask = Custody {
+            ual,
+            addresses: [option, value, request.dtis.into(), 0, 0, 0],
+            ..Custody::new(CustodyKind::Ask, number)
+        };
+        custodian.tell(ask, Vec::new());
+        None
     }
 
     /// Tells the custodian to give a connection to a UAL; false when there is no custodian.
@@ -262,18 +298,26 @@ impl Shared {
         Status::Ok
     }
 
-    /// A descriptor stands for a listener.
-    pub(crate) fn describe(&mut self, ual: u64, request: &Request) -> Status {
+    /// A descriptor stands for a listener, or a UDP socket.
+    pub(crate) fn describe(&mut self, ual: u64, request: &Request, fds: Vec<OwnedFd>) -> Status {
         let [number, backlog, key] = request.args;
+        let proof = match &fds[..] {
+            [fd] => number_of(fd) == Some((self.epoch, number)),
+            _ => false,
+        };
+        close_aside(fds);
         let Some(pair) = self.descriptors.get_mut(number) else {
             return Status::BadHandle;
         };
         let ours = pair.standing == Standing::Fast(ual);
         let again = matches!(pair.standing, Standing::Listener { .. });
-        if !(ours || again && pair.holders.contains(&ual)) {
+        // What was inherited, and is given on, before anybody else asked for it.
+        let proven = proof && matches!(pair.standing, Standing::Fast(_) | Standing::Lost);
+        if !(ours || again && pair.holders.contains(&ual) || proven && request.dtis & DATAGRAM != 0)
+        {
             return Status::WrongState;
         }
-        let [a, b, c, copies, ..] = request.more;
+        let [a, b, c, more @ ..] = request.more;
         let address = [a, b, c];
         if Address(address).get().is_none() {
             return Status::Invalid;
@@ -282,7 +326,7 @@ impl Shared {
             address,
             backlog,
             key,
-            copies,
+            more,
             flags: request.dtis,
         };
         Status::Ok
@@ -316,6 +360,7 @@ impl Shared {
         if kept.is_empty() || self.custodian.is_none() {
             self.mailbox.send(Message::Gone {
                 ual,
+                spread,
                 kept: Vec::new(),
                 done: None,
             });
@@ -325,6 +370,7 @@ impl Shared {
         let (sender, receiver) = std::sync::mpsc::channel();
         self.mailbox.send(Message::Gone {
             ual,
+            spread,
             kept: kept.clone(),
             done: Some(sender),
         });
@@ -389,6 +435,14 @@ impl Shared {
             self.mailbox.send(Message::Sweep(message.ual));
             return None;
         }
+        if message.kind == CustodyKind::Answer {
+            let reply = Reply {
+                args: [message.addresses[0].max(message.bytes), 0, 0],
+                ..Reply::new(message.status)
+            };
+            let (ual, answer) = (message.ual, (reply, fds));
+            return Some(Late { ual, answer });
+        }
         let pair = self.descriptors.get_mut(number)?;
         let mut late = None;
         match message.kind {
@@ -401,7 +455,11 @@ impl Shared {
                 }
                 self.descriptors.remove(number);
             }
-            CustodyKind::Take | CustodyKind::Give | CustodyKind::Sweep => {}
+            CustodyKind::Take
+            | CustodyKind::Give
+            | CustodyKind::Sweep
+            | CustodyKind::Ask
+            | CustodyKind::Answer => {}
         }
         self.tell_shared(number);
         late

@@ -32,12 +32,13 @@ const HOLDERS_MAX: u64 = 1 << 20;
 pub(crate) enum Standing {
     /// A connection of this UAL's, or one to be.
     Fast(u64),
-    /// A listener, which each process opens for itself.
+    /// A listener, or a UDP socket, which each process opens for itself.
     Listener {
         address: [u64; 3],
         backlog: u64,
         key: u64,
-        copies: u64,
+        /// The number of its copies, or a peer's address.
+        more: [u64; 3],
         flags: u32,
     },
     /// A connection in custody.

@@ -168,6 +168,10 @@ impl Session {
                 return Some(refuse(shared.release(ual, request, fds)));
             }
             (RequestKind::Adopt, Some(ual)) => return shared.adopt(ual, request, fds),
+            (RequestKind::Option, Some(ual)) => return shared.option(ual, request, fds),
+            (RequestKind::Describe, Some(ual)) => {
+                return Some(refuse(shared.describe(ual, request, fds)));
+            }
             // Who only asks needs no UAL.
             (RequestKind::Adopt, None) if request.args[2] == 1 => {
                 return shared.adopt(NOBODY, request, fds);
@@ -182,7 +186,10 @@ impl Session {
         match request.kind {
             RequestKind::OpenUal => self.open(shared, request),
             RequestKind::RegisterRegion => refuse(Status::Invalid),
-            RequestKind::Release | RequestKind::Adopt => refuse(Status::WrongState),
+            RequestKind::Release
+            | RequestKind::Adopt
+            | RequestKind::Describe
+            | RequestKind::Option => refuse(Status::WrongState),
             RequestKind::Leave => match &self.ual {
                 Some(open) => refuse(shared.leave(open.id, request)),
                 None => refuse(Status::WrongState),
@@ -191,10 +198,6 @@ impl Session {
                 self.spread = true;
                 refuse(Status::Ok)
             }
-            RequestKind::Describe => match &self.ual {
-                Some(open) => refuse(shared.describe(open.id, request)),
-                None => refuse(Status::WrongState),
-            },
             RequestKind::Recalls => self.recalls(shared),
             RequestKind::Custody => self.custody(shared),
             RequestKind::WaitSocket => self.wait_socket(shared, request),

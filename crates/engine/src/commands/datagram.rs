@@ -54,8 +54,12 @@ fn queue(cx: &mut Context<'_>, command: &Command, slot: u32) -> Result<Done, Sta
         Err(Status::NoResources)
     });
     match queued {
-        Ok(_) if cx.tables.datagram_senders.last() == Some(&slot) => {}
-        Ok(_) => cx.tables.datagram_senders.push(slot),
+        Ok(_) => {
+            cx.tables.has_sent(slot);
+            if cx.tables.datagram_senders.last() != Some(&slot) {
+                cx.tables.datagram_senders.push(slot);
+            }
+        }
         Err(_) => cx.tables.end_descriptor(slot),
     }
     queued

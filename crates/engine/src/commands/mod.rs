@@ -4,6 +4,7 @@ mod custody;
 mod data;
 mod datagram;
 pub(crate) mod heirs;
+mod holders;
 mod info;
 mod membership;
 mod options;

@@ -5,7 +5,7 @@ use std::num::{NonZeroU8, NonZeroU32};
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-use sidecore_abi::command::Opt;
+use sidecore_abi::command::{Opt, holders};
 use sidecore_abi::{Address, Command, Status};
 use sidecore_stack::{MtuDiscovery, SocketOption};
 use sidecore_tcp::{Algorithm, Config, Connection, Ecn, Keepalive};
@@ -44,8 +44,10 @@ pub(super) fn set(cx: &mut Context<'_>, command: &Command) -> Done {
         return Status::BadHandle.into();
     };
     if set_own(dti, option, value) {
-        if option == Opt::Descriptor {
-            cx.tables.taken(slot);
+        match option {
+            Opt::Descriptor => cx.tables.taken(slot),
+            Opt::Holders if value & holders::RECEIVES != 0 => cx.tables.receives(slot),
+            _ => {}
         }
         cx.tables.mark_dirty(slot);
         return Done::Quiet;
@@ -119,6 +121,12 @@ fn set_own(dti: &mut Dti, option: Opt, value: u64) -> bool {
         Opt::NotsentLowat => dti.set_notsent_lowat(value.min(u64::from(u32::MAX)) as u32),
         Opt::Linger => set_linger(dti, value),
         Opt::Descriptor => dti.number = value,
+        Opt::Holders if matches!(dti.role, Role::Datagram { .. }) => {
+            dti.flags &= !flag::OUTLIVED;
+            if value & holders::OUTLIVED != 0 {
+                dti.flags |= flag::OUTLIVED;
+            }
+        }
         Opt::ReceiveErrors if matches!(dti.role, Role::Datagram { .. }) => {
             dti.flags &= !flag::RECEIVE_ERRORS;
             if value != 0 {

@@ -8,8 +8,9 @@ use sidecore_abi::{Address, Command, DtiHandle, EventKind, Status};
 use sidecore_stack::{ListenerId, SocketOption, SocketOptions, StackError};
 
 use super::heirs::{all_go_on, goes_on, next_of_copies};
-use super::{Context, Done, evq_for, slot};
+use super::{Context, Done, evq_for, holders, slot};
 use crate::dti::{Dti, Listening, PostedAccept, Role, flag};
+use crate::tables::Tables;
 
 /// The most connections that one listener may keep waiting.
 const BACKLOG_MAX: u64 = 1 << 16;
@@ -80,6 +81,7 @@ pub(super) fn create_datagram(cx: &mut Context<'_>, command: &Command) -> Done {
         Role::Datagram {
             socket: None,
             peer: None,
+            shared: None,
         },
         0,
     )
@@ -98,7 +100,10 @@ pub(super) fn bind(cx: &mut Context<'_>, command: &Command) -> Done {
         Ok(found) => found,
         Err(status) => return status.into(),
     };
-    if !may_bind(cx, local.port()) && !cx.tables.is_secret_of_listener(local, command.body[3]) {
+    let key = command.body[3];
+    let knows =
+        |tables: &Tables| tables.is_secret_of_listener(local, key) || tables.sockets.knows(key);
+    if !may_bind(cx, local.port()) && !knows(cx.tables) {
         return Status::NotPermitted.into();
     }
     let Some(dti) = cx.tables.dtis.get_mut(slot) else {
@@ -111,16 +116,12 @@ pub(super) fn bind(cx: &mut Context<'_>, command: &Command) -> Done {
             dti.role = Role::Bound(local);
             answer_address(local)
         }
-        Role::Datagram {
-            socket: socket @ None,
-            ..
-        } => match cx.stack.udp_bind_with(local, &options, slot) {
-            Ok(id) => {
-                *socket = Some(id);
-                answer_address(cx.stack.udp_local(id).unwrap_or(local))
+        Role::Datagram { socket: None, .. } => {
+            match holders::bind(cx, slot, local, &options, key) {
+                Ok(local) => answer_address(local),
+                Err(error) => status_of(error).into(),
             }
-            Err(error) => status_of(error).into(),
-        },
+        }
         _ => Status::WrongState.into(),
     }
 }
@@ -330,6 +331,7 @@ pub(super) fn connect(cx: &mut Context<'_>, command: &Command) -> Done {
         Role::Bound(local) => Some(*local),
         Role::Datagram { peer, .. } => {
             *peer = Some(remote);
+            cx.tables.connect_socket(slot, remote);
             return Done::Answer([0; 5]);
         }
         _ => return Status::WrongState.into(),
@@ -462,14 +464,7 @@ pub(crate) fn close_slot(cx: &mut Context<'_>, slot: u32) {
             cx.tables.shut_read(slot);
             cx.tables.tell_over(slot);
         }
-        // Queued datagrams still go out; the last one ends the socket.
-        Role::Datagram { .. } if !dti.datagrams.is_empty() => cx.tables.datagram_closing.push(slot),
-        Role::Datagram { socket, .. } => {
-            if let Some(id) = socket {
-                cx.stack.udp_close(*id);
-            }
-            cx.tables.tell_over(slot);
-        }
+        Role::Datagram { .. } => holders::close(cx, slot),
         Role::Fresh | Role::Bound(_) => cx.tables.tell_over(slot),
     }
 }

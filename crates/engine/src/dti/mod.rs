@@ -52,6 +52,8 @@ pub(crate) enum Role {
         socket: Option<UdpId>,
         /// Where sends without an address go.
         peer: Option<SocketAddr>,
+        /// Its number, if others may hold it, too.
+        shared: Option<u32>,
     },
 }
 
@@ -121,6 +123,10 @@ pub(crate) mod flag {
     pub(crate) const URGENT_SENT: u32 = 1 << 16;
     /// Each ICMP error about a datagram is reported.
     pub(crate) const RECEIVE_ERRORS: u32 = 1 << 17;
+    /// Of a datagram socket: others may come that have it.
+    pub(crate) const OUTLIVED: u32 = 1 << 18;
+    /// … and the socket at the stack is theirs.
+    pub(crate) const SOCKET_STAYS: u32 = 1 << 19;
 }
 
 /// One socket.

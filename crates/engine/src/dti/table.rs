@@ -22,7 +22,8 @@ impl DtiTable {
         Self {
             slots: Vec::new(),
             free: Vec::new(),
-            limit: limit.min(u32::MAX as usize - 1),
+            // The stack's names of other things begin there.
+            limit: limit.min(1 << 31),
         }
     }
 

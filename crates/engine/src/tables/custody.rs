@@ -245,6 +245,10 @@ impl Tables {
         dti.handle = ANONYMOUS;
         dti.number = key.1;
         (dti.rx_evq, dti.tx_evq) = (0, 0);
+        if dti.rx.urgent > dti.rx.delivered {
+            // The new one was not told of it.
+            dti.flags |= flag::URGENT_DUE;
+        }
         dti.rx.ready = luggage.ready;
         dti.rx.out_of_order = luggage.out_of_order;
         let len = luggage.unacknowledged.len() as u32;

@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use sidecore_abi::event::{self, Event};
+use sidecore_abi::event::{self, DESTINATION_LEN, Event};
 use sidecore_abi::{Address, EventKind, Status};
 use sidecore_shm::MemRef;
 use sidecore_stack::{Envelope, SocketOption, StackError, UdpId, User};
@@ -48,26 +48,24 @@ pub(crate) struct TxDatagram {
 }
 
 impl Tables {
-    /// A datagram for a bound socket. It is dropped, and counted, when pool or event queue have no room.
-    pub(crate) fn datagram(
+    /// A datagram for a bound socket. It is dropped, and counted, when pool or event queue have no room. Else its chunk, and where its bytes are.
+    pub(super) fn deliver_datagram(
         &mut self,
         frame: &Frame<'_>,
-        slot: User,
+        slot: u32,
         (frame_offset, len): (u32, u32),
         envelope: &Envelope,
-    ) {
-        let Some(dti) = self.dtis.get(slot) else {
-            return;
-        };
+    ) -> Option<(u32, u64)> {
+        let dti = self.dtis.get(slot)?;
         let Role::Datagram { peer, .. } = dti.role else {
-            return;
+            return None;
         };
         if peer.is_some_and(|peer| peer != envelope.from) {
-            return;
+            return None;
         }
         let (ual_slot, epoch, evq, handle) = (dti.ual, dti.epoch, dti.rx_evq, dti.handle);
         let Some(Some(ual)) = self.uals.get_mut(ual_slot as usize) else {
-            return;
+            return None;
         };
         let (told, tail) = event::arrival(envelope.hops, envelope.class, envelope.to.ip());
         // As with data out of order: what may be dropped never starves what was promised room.
@@ -80,11 +78,9 @@ impl Tables {
         };
         let Some((chunk, offset, _)) = place else {
             ual.counters.datagrams_dropped += 1;
-            return;
+            return None;
         };
-        let Some(ual) = self.uals.get(ual_slot as usize).and_then(Option::as_ref) else {
-            return;
-        };
+        let ual = self.uals.get(ual_slot as usize).and_then(Option::as_ref)?;
         let mut at = offset;
         self.frame_pieces(frame, frame_offset, len, |bytes| {
             ual.chunks.write(at, bytes);
@@ -102,6 +98,20 @@ impl Tables {
             ual.chunks.hand_over(chunk, 0);
             ual.emit(evq, &event);
         }
+        Some((chunk, offset))
+    }
+
+    /// Whether a datagram of this length finds room at a socket.
+    pub(super) fn has_datagram_room(&mut self, slot: u32, len: u32) -> bool {
+        let Some(dti) = self.dtis.get(slot) else {
+            return false;
+        };
+        let (ual, evq) = (dti.ual, dti.rx_evq);
+        self.ual(ual).is_some_and(|ual| {
+            let scarce = ual.chunks.free_bytes() <= ual.chunks.size() / super::store::RESERVE;
+            let room = ual.chunks.has_room(len + DESTINATION_LEN as u32);
+            !ual.gone && !scarce && room && ual.accepts(evq)
+        })
     }
 
     /// Sends what datagram sockets have queued, one after the other as long as `send` takes them.
@@ -162,8 +172,8 @@ impl Tables {
         sent
     }
 
-    /// Datagram sockets that were closed with something queued, and have sent it.
-    pub(crate) fn take_closed_datagram_sockets(&mut self) -> Vec<(u32, UdpId)> {
+    /// Datagram sockets that were closed with something queued, and have sent it; with what is to be closed at the stack.
+    pub(crate) fn take_closed_datagram_sockets(&mut self) -> Vec<(u32, Option<UdpId>)> {
         let done = |dti: &crate::dti::Dti| match dti.role {
             Role::Datagram { socket, .. } if dti.has(flag::CLOSE) && dti.datagrams.is_empty() => {
                 socket
@@ -177,7 +187,11 @@ impl Tables {
         self.datagram_closing = waiting;
         ended
             .into_iter()
-            .filter_map(|slot| Some((slot, self.dtis.get(slot).and_then(done)?)))
+            .filter_map(|slot| {
+                let dti = self.dtis.get(slot)?;
+                let id = done(dti)?;
+                Some((slot, (!dti.has(flag::SOCKET_STAYS)).then_some(id)))
+            })
             .collect()
     }
 

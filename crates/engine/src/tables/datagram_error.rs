@@ -12,7 +12,10 @@ use crate::dti::{Role, flag};
 impl Tables {
     /// An ICMP error about a datagram. A socket that asked for reports gets one, in a chunk. Of others a connected one is told of what
     /// is final, and an unconnected one nothing, as its calls could not say which of its peers it is about.
-    pub(crate) fn datagram_error(&mut self, slot: User, error: &DatagramError<'_>) {
+    pub(crate) fn datagram_error(&mut self, user: User, error: &DatagramError<'_>) {
+        let Some(slot) = self.speaker(user) else {
+            return;
+        };
         let Some(dti) = self.dtis.get(slot) else {
             return;
         };

@@ -5,8 +5,8 @@ use sidecore_abi::event::{self, Event, NO_CHUNK};
 use sidecore_abi::{EventKind, Status};
 
 use super::Tables;
-use crate::dti::flag;
 use crate::dti::receive::Piece;
+use crate::dti::{Role, flag};
 use crate::slab_list::List;
 use crate::ual::chunks::Freed;
 
@@ -357,6 +357,12 @@ impl Tables {
         if dti.rx.fill.chunk == chunk {
             // It may soon hold somebody else's bytes.
             dti.rx.fill.room = 0;
+        }
+        if let Role::Datagram {
+            shared: Some(_), ..
+        } = dti.role
+        {
+            return self.datagram_taken(freed.slot, chunk);
         }
         if freed.bytes > 0 {
             // Bytes that were delivered before it left, and came back, were counted then.

@@ -11,6 +11,7 @@ pub(crate) mod dirty;
 pub(crate) mod end;
 pub(crate) mod frame;
 pub(crate) mod heirs;
+pub(crate) mod holders;
 pub(crate) mod incoming;
 pub(crate) mod lowat;
 pub(crate) mod moved;
@@ -88,6 +89,8 @@ pub(crate) struct Tables {
     pub(crate) counters: TableCounters,
     /// Listeners that more than one DTI may have.
     pub(crate) shared_listeners: Vec<shared::SharedListener>,
+    /// UDP sockets that more than one DTI may have.
+    pub(crate) sockets: holders::SharedSockets,
     /// Number of the next connection that comes in on one of them.
     pub(crate) next_arrival: u64,
     /// The engine is about to end: nothing new is opened.
@@ -119,6 +122,7 @@ impl Tables {
             policy: config.policy.clone(),
             counters: TableCounters::default(),
             shared_listeners: Vec::new(),
+            sockets: holders::SharedSockets::default(),
             next_arrival: 1,
             stopping: false,
         }

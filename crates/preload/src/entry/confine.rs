@@ -67,6 +67,17 @@ pub unsafe extern "C-unwind" fn prctl(
     unsafe { real::prctl(option, second, third, fourth, fifth) }
 }
 
+/// seccomp(2), which libc has no function for, is about to set a filter.
+pub(super) fn before_seccomp(operation: usize) {
+    let sets = matches!(
+        operation as libc::c_uint,
+        libc::SECCOMP_SET_MODE_STRICT | libc::SECCOMP_SET_MODE_FILTER
+    );
+    if sets && let Some(process) = ours() {
+        within((), || step_aside(process));
+    }
+}
+
 fn step_aside(process: &Process) {
     let all = sockets(process);
     if all.iter().any(|socket| socket.needs_library()) {

@@ -210,7 +210,7 @@ unsafe fn connect_here(fd: c_int, address: *const sockaddr, len: socklen_t) -> O
     if !system {
         return Some(done as c_int);
     }
-    if socket.kind == Kind::Stream && peer.is_some() {
+    if socket.kind() == Kind::Stream && peer.is_some() {
         forget(fd);
     }
     None

@@ -287,7 +287,7 @@ unsafe fn send(fd: c_int, message: *const msghdr, flags: c_int) -> Option<ssize_
     // SAFETY: the program's promise.
     let to = unsafe { sys::read_address(header.msg_name.cast(), header.msg_namelen) };
     let mut asked = Asked::default();
-    if socket.kind == Kind::Datagram && header.msg_controllen > 0 && socket.is_engines() {
+    if socket.kind() == Kind::Datagram && header.msg_controllen > 0 && socket.is_engines() {
         let found = may_be(header.msg_control.cast_const(), header.msg_controllen);
         // SAFETY: the program's promise.
         let messages = unsafe { sys::bytes(header.msg_control, header.msg_controllen) };

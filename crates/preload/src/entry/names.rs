@@ -131,8 +131,12 @@ unsafe fn tell(
 }
 
 /// Whether the system keeps the time, while bytes go through the descriptor.
-fn is_timeout(level: c_int, name: c_int) -> bool {
-    level == libc::SOL_SOCKET && matches!(name, libc::SO_RCVTIMEO | libc::SO_SNDTIMEO)
+fn is_descriptors(level: c_int, name: c_int) -> bool {
+    level == libc::SOL_SOCKET
+        && matches!(
+            name,
+            libc::SO_RCVTIMEO | libc::SO_SNDTIMEO | libc::SO_OOBINLINE
+        )
 }
 
 /// setsockopt(2).
@@ -171,7 +175,7 @@ pub unsafe extern "C-unwind" fn setsockopt(
     };
     if ours(copied.unwrap_or_default()) {
         let done = ask(|| socket.set(level, name, copied?).map(|()| 0));
-        if done == 0 && socket.is_proxied() && is_timeout(level, name) {
+        if done == 0 && socket.is_proxied() && is_descriptors(level, name) {
             // SAFETY: as libc's.
             return unsafe { real::setsockopt(fd, level, name, value, len) };
         }
@@ -185,7 +189,7 @@ pub unsafe extern "C-unwind" fn setsockopt(
                 // The system has taken it; the engine does as far as it can.
                 let _ = socket.set(level, name, bytes);
             } else {
-                let kind = socket.kind;
+                let kind = socket.kind();
                 socket.settings(|settings| settings.remember(kind, level, name, bytes));
             }
         });

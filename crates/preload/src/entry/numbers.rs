@@ -347,7 +347,7 @@ const SIOCATMARK: c_ulong = 0x8905;
 fn tell(socket: &Socket, raw: &RawSocket, request: c_ulong) -> Result<Option<c_int>, Errno> {
     let number = |bytes: usize| Ok(Some(c_int::try_from(bytes).unwrap_or(c_int::MAX)));
     raw.turn();
-    let stream = socket.kind == Kind::Stream;
+    let stream = socket.kind() == Kind::Stream;
     match request {
         libc::FIONREAD | libc::TIOCOUTQ | SIOCOUTQNSD if stream && raw.is_listening() => {
             Err(Errno::INVAL)

@@ -4,7 +4,7 @@ use std::arch::asm;
 
 use libc::{c_int, c_long, c_uint, c_ulong, c_void};
 
-use super::{data, epolls, files, life, messages, names, numbers, waits};
+use super::{confine, data, epolls, files, life, messages, names, numbers, waits};
 use crate::guard::is_inside;
 use crate::sys;
 
@@ -108,6 +108,14 @@ unsafe fn by_name(number: c_long, [a, b, c, d, e, f]: [usize; 6]) -> Option<c_lo
             libc::SYS_sendmsg => messages::sendmsg(fd, b as _, c as c_int) as c_long,
             libc::SYS_sendfile => files::sendfile(fd, b as c_int, c as _, d) as c_long,
             libc::SYS_ioctl => numbers::ioctl(fd, b as c_ulong, c as c_ulong).into(),
+            libc::SYS_prctl => {
+                confine::prctl(fd, b as c_ulong, c as c_ulong, d as c_ulong, e as c_ulong).into()
+            }
+            libc::SYS_chroot => confine::chroot(a as _).into(),
+            libc::SYS_seccomp => {
+                confine::before_seccomp(a);
+                return None;
+            }
             // Its calls would be made at the descriptors, where a socket of the engine has no bytes: programs do without it.
             libc::SYS_io_uring_setup => {
                 sys::set_errno(libc::ENOSYS);

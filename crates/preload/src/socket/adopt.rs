@@ -6,9 +6,10 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
+use rustix::event::{PollFd, PollFlags};
+use sidecore_client::RawSocket;
 use sidecore_client::abi::agent::{LISTENER_V6, LISTENER_V6_ONLY};
 use sidecore_client::custody::Adopted;
-use sidecore_client::{Opt, RawSocket};
 
 use super::custody::{DescriptorCall, FIRST_WAIT, Why, number_of};
 use super::{Kind, Listening, Role, Socket};
@@ -42,6 +43,16 @@ fn rest_of(fd: RawFd) -> Vec<u8> {
     }
 }
 
+/// Whether urgent data is in a descriptor, which no other place would hold.
+fn has_urgent(fd: RawFd) -> bool {
+    let mut fds = [PollFd::from_borrowed_fd(sys::borrow(fd), PollFlags::PRI)];
+    let now = rustix::time::Timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    rustix::event::poll(&mut fds, Some(&now)).is_ok() && fds[0].revents().contains(PollFlags::PRI)
+}
+
 /// Whether the agent has said so, and not the system.
 fn refused(error: &std::io::Error) -> bool {
     use std::io::ErrorKind as K;
@@ -58,7 +69,9 @@ impl Socket {
         }
         let (role, fd, stays) = {
             let state = lock(&self.state);
-            let stays = state.custody.stays || state.numbers.iter().any(|fd| *fd <= STDIO);
+            let urgent = state.numbers.first().is_some_and(|fd| has_urgent(*fd));
+            let stays =
+                state.custody.stays || urgent || state.numbers.iter().any(|fd| *fd <= STDIO);
             (state.role, state.numbers.first().copied(), stays)
         };
         let Some(fd) = fd.filter(|_| matches!(role, Role::Inherited | Role::Proxied)) else {
@@ -77,6 +90,7 @@ impl Socket {
             state.custody.was_elsewhere = true;
             state.custody.unknown + state.custody.holders()
         };
+        self.unknown.store(false, Ordering::Relaxed);
         match link.ual.adopt(sys::borrow(fd), number, unknown, stays) {
             Ok(adopted) => {
                 lock(&self.state).custody.told();
@@ -127,7 +141,7 @@ impl Socket {
         let state = lock(&self.state);
         match state.role {
             Role::Both => true,
-            Role::Engine => state.listening.is_some() || self.kind == Kind::Datagram,
+            Role::Engine => state.listening.is_some() || self.known_kind() == Kind::Datagram,
             _ => false,
         }
     }
@@ -190,6 +204,12 @@ impl Socket {
             Adopted::Shared { local, peer } => {
                 self.is_shared(local, peer);
             }
+            Adopted::Datagram {
+                address,
+                peer,
+                key,
+                flags,
+            } => self.is_datagram(address, peer, key, flags),
             Adopted::Listener {
                 address,
                 backlog,
@@ -218,9 +238,9 @@ impl Socket {
     /// The connection is this process's alone.
     fn is_ours(&self, raw: RawSocket, number: u64, peer: Option<SocketAddr>) {
         raw.set_number(number);
-        // What was set while it was not here.
-        let address = peer.unwrap_or_else(|| (std::net::Ipv4Addr::UNSPECIFIED, 0).into());
-        let options: Vec<(Opt, u64)> = self.settings(|settings| settings.before(false, address));
+        self.dress(&raw);
+        // What was set while it was not here is in force, but for these.
+        let options = std::mem::take(&mut lock(&self.state).custody.unset);
         for (option, value) in options {
             raw.set_option(option, value);
         }

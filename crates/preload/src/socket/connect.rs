@@ -6,7 +6,8 @@ use std::time::Instant;
 use rustix::io::Errno;
 use sidecore_client::RawSocket;
 
-use super::{Kind, Role, Socket, canonical, kernel_name};
+use super::custody::Custody;
+use super::{Kind, Role, Route, Socket, canonical, kernel_name};
 use crate::cancel::Sleep;
 use crate::errors::{errno, told};
 use crate::log;
@@ -23,7 +24,7 @@ impl Socket {
         if matches!(role, Role::Inherited | Role::Proxied | Role::Lost) {
             return Err(Errno::ISCONN);
         }
-        if self.kind == Kind::Datagram {
+        if self.known_kind() == Kind::Datagram {
             return self.connect_datagram(peer);
         }
         if let (Role::Engine, Some(raw)) = (role, &raw)
@@ -149,7 +150,7 @@ impl Socket {
         let local = told(old.local_address())?;
         let peer = old.peer_address().ok();
         let options = lock(&self.state).settings.before(self.is_v6(), local);
-        let raw = told(RawSocket::datagram(&link.sockets, local, &options))?;
+        let raw = told(self.open_shared(&link, local, &options))?;
         if let Some(peer) = peer {
             told(raw.connect_datagram(peer))?;
         }
@@ -157,7 +158,8 @@ impl Socket {
         {
             let mut state = lock(&self.state);
             if role == Role::Engine {
-                process.stash.replace(process, &link, &state.numbers)?;
+                let placed = process.stash.replace(process, &link, &state.numbers)?;
+                state.custody = Custody::new(state.has(placed));
             }
             state.raw = Some(raw);
         }
@@ -175,6 +177,9 @@ impl Socket {
         if let Some(raw) = raw {
             return Ok(raw);
         }
+        if let Route::Engine(raw) | Route::Both(raw) = self.route() {
+            return Ok(raw);
+        }
         let link = process().link().ok_or(Errno::NETUNREACH)?;
         let fd = number.ok_or(Errno::BADF)?;
         let port = kernel_name(fd).map_or(0, |local| local.port());
@@ -184,13 +189,15 @@ impl Socket {
         };
         let local = SocketAddr::new(any, port);
         let options = lock(&self.state).settings.before(self.is_v6(), local);
-        let raw = told(RawSocket::datagram(&link.sockets, local, &options))?;
+        let raw = told(self.open_shared(&link, local, &options))?;
         self.dress(&raw);
         process().listens();
         let mut state = lock(&self.state);
         state.raw = Some(raw.clone());
         if state.role == Role::Undecided {
             state.role = Role::Both;
+            // Whom it is inherited by from here on counts.
+            state.custody = Custody::new(0);
         }
         drop(state);
         self.attach_items();

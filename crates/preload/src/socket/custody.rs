@@ -18,9 +18,9 @@ use std::sync::{Arc, MutexGuard};
 use std::time::{Duration, Instant};
 
 use rustix::net::{Shutdown, SocketAddrUnix};
-use sidecore_client::HandedOver;
 use sidecore_client::abi::agent::{LISTENER_V6, LISTENER_V6_ONLY, parse_descriptor_name};
 use sidecore_client::custody::Release;
+use sidecore_client::{HandedOver, Opt};
 
 use super::{Kind, Listening, Role, Socket, State};
 use crate::descriptors::Used;
@@ -52,6 +52,8 @@ pub(super) struct Custody {
     /// The addresses, of a connection that is not here.
     pub(super) local: Option<SocketAddr>,
     pub(super) peer: Option<SocketAddr>,
+    /// Options that were set meanwhile, and that the custodian could not be told of.
+    pub(super) unset: Vec<(Opt, u64)>,
 }
 
 impl Custody {
@@ -134,7 +136,10 @@ pub(crate) fn recalled(number: u64) {
                 _ => None,
             });
         if let Some(socket) = wanted {
-            socket.hand_over(Why::Asked);
+            match socket.known_kind() {
+                Kind::Stream => drop(socket.hand_over(Why::Asked)),
+                Kind::Datagram => socket.describe_datagram(),
+            }
         }
     });
 }
@@ -173,7 +178,7 @@ impl Socket {
         };
         match (raw, listening) {
             (_, Some(listening)) => self.describe(number, &listening),
-            (Some(raw), None) if self.kind == Kind::Stream => raw.set_number(number),
+            (Some(raw), None) if self.known_kind() == Kind::Stream => raw.set_number(number),
             _ => {}
         }
     }
@@ -212,7 +217,7 @@ impl Socket {
         let custody = &state.custody;
         let ours = state.role == Role::Engine
             && state.listening.is_none()
-            && self.kind == Kind::Stream
+            && self.known_kind() == Kind::Stream
             && state.numbers == [fd];
         let alone = custody.number != 0
             && custody.holders() == 0
@@ -235,6 +240,9 @@ impl Socket {
         };
         match role {
             _ if !last => {}
+            Role::Engine | Role::Both if self.known_kind() == Kind::Datagram => {
+                self.outlives(false)
+            }
             // Another thread may have handed it over just now.
             Role::Engine
                 if self.is_spread() && !self.hand_over(Why::Closed) && self.is_proxied() =>
@@ -272,6 +280,10 @@ impl Socket {
             (state.role, inheritable)
         };
         match role {
+            Role::Engine if inheritable && self.known_kind() == Kind::Datagram => {
+                self.describe_datagram();
+                self.outlives(true);
+            }
             Role::Engine if inheritable => {
                 self.hand_over(Why::Executed);
             }
@@ -289,6 +301,7 @@ impl Socket {
     /// Its descriptor is passed to another process.
     pub(crate) fn is_passed(&self) {
         lock(&self.state).custody.passed += 1;
+        self.describe_datagram();
     }
 
     /// Its descriptor is used without the library from here on.
@@ -384,6 +397,7 @@ impl Socket {
 
     /// What was set on the connection holds for the descriptor.
     fn settle_descriptor(&self, write_shut: bool, read_shut: bool) {
+        let inline = self.settings(|settings| settings.is_urgent_inline());
         let (fd, read, write) = {
             let state = lock(&self.state);
             let settings = &state.settings;
@@ -395,6 +409,8 @@ impl Socket {
         };
         let Some(fd) = fd else { return };
         let fd = sys::borrow(fd);
+        // A system without urgent data here has none to be in line.
+        let _ = rustix::net::sockopt::set_socket_oobinline(fd, inline);
         let timeouts = [
             (rustix::net::sockopt::Timeout::Recv, read),
             (rustix::net::sockopt::Timeout::Send, write),
@@ -419,9 +435,9 @@ impl State {
     pub(super) fn role_in_child(&self, kind: Kind) -> Role {
         match (self.role, self.listening, kind) {
             (Role::Engine, None, Kind::Stream) | (Role::Proxied, ..) => Role::Inherited,
-            (Role::Engine, None, Kind::Datagram) => Role::Lost,
+            (Role::Engine, None, Kind::Datagram) if self.sharing.is_none() => Role::Lost,
             // The system's half is a socket as any other.
-            (Role::Both, None, _) => Role::Undecided,
+            (Role::Both, None, _) if self.sharing.is_none() => Role::Undecided,
             (role, ..) => role,
         }
     }

@@ -86,7 +86,7 @@ impl Socket {
 
     /// Listens at the engine that came in the place of one that is gone, if it listened there; or sends and receives there, if it did.
     pub(crate) fn listen_anew(&self, process: &'static Process) -> Result<(), Errno> {
-        if self.kind == Kind::Datagram {
+        if self.known_kind() == Kind::Datagram {
             return self.datagram_anew(process);
         }
         let (listening, role) = {
@@ -141,10 +141,10 @@ impl Socket {
         let process = process();
         let link = process.link().ok_or(Errno::NETDOWN)?;
         let (options, share) = self.opening(local);
-        let raw = match self.kind {
+        let raw = match self.known_kind() {
             Kind::Stream if held => RawSocket::hold(&link.sockets, local, &options, backlog, share),
             Kind::Stream => RawSocket::listen(&link.sockets, local, &options, backlog, share),
-            Kind::Datagram => RawSocket::datagram(&link.sockets, local, &options),
+            Kind::Datagram => self.open_shared(&link, local, &options),
         };
         let raw = match raw {
             Ok(raw) => raw,
@@ -158,7 +158,7 @@ impl Socket {
         {
             let mut state = lock(&self.state);
             state.bound = Some(bound);
-            state.listening = (self.kind == Kind::Stream).then_some(Listening {
+            state.listening = (self.known_kind() == Kind::Stream).then_some(Listening {
                 local: bound,
                 backlog,
                 share,
@@ -193,7 +193,7 @@ impl Socket {
             let state = lock(&self.state);
             (state.role, state.bound, state.wildcard)
         };
-        if self.kind != Kind::Stream {
+        if self.kind() != Kind::Stream {
             return Err(Errno::OPNOTSUPP);
         }
         match (role, bound) {

@@ -1,0 +1,89 @@
+//! Binding and closing UDP sockets that several processes may hold.
+
+use std::net::SocketAddr;
+
+use sidecore_stack::{SocketOptions, StackError, UdpId, User};
+
+use super::Context;
+use crate::dti::{Role, flag};
+
+/// Binds a datagram DTI, or makes it one more holder of the socket with this key (0: it is its own alone). Where that is bound.
+pub(super) fn bind(
+    cx: &mut Context<'_>,
+    slot: u32,
+    local: SocketAddr,
+    options: &SocketOptions,
+    key: u64,
+) -> Result<SocketAddr, StackError> {
+    let joined = match key {
+        0 => None,
+        key => cx.tables.sockets.join(slot, key),
+    };
+    let (number, id, peer) = match joined {
+        Some((number, id, peer)) => (Some(number), id, peer),
+        None if key == 0 => (None, bind_as(cx, slot, local, options)?, None),
+        None => {
+            let (user, number) = cx.tables.sockets.take_number();
+            let bound = bind_as(cx, user, local, options);
+            match bound {
+                Ok(id) => cx.tables.sockets.insert(number, slot, id, key),
+                Err(_) => cx.tables.sockets.give_number(number),
+            }
+            (Some(number), bound?, None)
+        }
+    };
+    if let Some(dti) = cx.tables.dtis.get_mut(slot) {
+        dti.role = Role::Datagram {
+            socket: Some(id),
+            peer,
+            shared: number,
+        };
+    }
+    Ok(cx.stack.udp_local(id).unwrap_or(local))
+}
+
+/// Binds at the stack.
+fn bind_as(
+    cx: &mut Context<'_>,
+    user: User,
+    local: SocketAddr,
+    options: &SocketOptions,
+) -> Result<UdpId, StackError> {
+    match cx.stack.udp_bind_with(local, options, user) {
+        Err(StackError::AddressInUse) if end_orphans(cx, local.port()) => {
+            cx.stack.udp_bind_with(local, options, user)
+        }
+        bound => bound,
+    }
+}
+
+/// Ends sockets at this port that nobody holds: they stay for those who have them, not against others. Whether there were any.
+fn end_orphans(cx: &mut Context<'_>, port: u16) -> bool {
+    let (sockets, stack) = (&mut cx.tables.sockets, &mut *cx.stack);
+    let at_port = |id| stack.udp_local(id).is_some_and(|at| at.port() == port);
+    let ended = sockets.take_orphans(|id, _| at_port(id));
+    ended.iter().for_each(|id| {
+        stack.udp_close(*id);
+    });
+    !ended.is_empty()
+}
+
+/// Closes a datagram DTI. Queued datagrams still go out; the last one ends the socket, if that is no other's.
+pub(super) fn close(cx: &mut Context<'_>, slot: u32) {
+    let ends = cx.tables.leave_socket(slot, cx.now);
+    let Some(dti) = cx.tables.dtis.get(slot) else {
+        return;
+    };
+    let waits = !dti.datagrams.is_empty();
+    let socket = match dti.role {
+        Role::Datagram { socket, .. } => socket,
+        _ => None,
+    };
+    if waits {
+        return cx.tables.datagram_closing.push(slot);
+    }
+    if let Some(id) = socket.filter(|_| ends && !dti.has(flag::SOCKET_STAYS)) {
+        cx.stack.udp_close(id);
+    }
+    cx.tables.tell_over(slot);
+}

@@ -1,0 +1,239 @@
+//! UDP sockets that several UALs hold: who gets a datagram, and what becomes of those that nobody took. Over the loopback of an engine without
+//! a device.
+
+use std::net::SocketAddr;
+
+use sidecore_abi::command::{Opt, holders};
+use sidecore_abi::event::Event;
+use sidecore_abi::{Address, Command, EventKind, Operation, Status};
+use sidecore_client::{Dti, EventQueue, Lane, Ual, UalConfig};
+use sidecore_engine::{Engine, EngineConfig, EngineControlHandle};
+
+const ADDRESS: &str = "10.9.0.1:7000";
+const KEY: u64 = 0x1234_5678_9abc;
+/// Turns in which everything that was begun comes to its end.
+const SETTLE: usize = 200;
+
+struct App {
+    ual: Ual,
+    lane: Lane,
+    evq: EventQueue,
+}
+
+struct World {
+    engine: Engine,
+    control: EngineControlHandle,
+    sender: App,
+    from: Dti,
+}
+
+impl World {
+    fn new() -> Self {
+        let config = EngineConfig {
+            addresses: vec!["10.9.0.1/24".parse().unwrap()],
+            seed: Some([7; 32]),
+            ..EngineConfig::default()
+        };
+        let (engine, control) = Engine::new(config).unwrap();
+        let mut sender = app(&control);
+        let from = sender.create();
+        let mut world = Self {
+            engine,
+            control,
+            sender,
+            from,
+        };
+        let connect = Command::new(Operation::Connect, from.handle(), 9);
+        let to: SocketAddr = ADDRESS.parse().unwrap();
+        let connect = connect.with_address(0, Address::new(to));
+        world.sender.lane.post(connect).unwrap();
+        world.settle();
+        world
+    }
+
+    fn settle(&mut self) {
+        self.sender.lane.flush();
+        for _ in 0..SETTLE {
+            self.engine.turn();
+        }
+    }
+
+    /// One more application, with the socket that has this key.
+    fn holder(&mut self, key: u64) -> (App, Dti, Status) {
+        let mut app = app(&self.control);
+        let dti = app.create();
+        let status = self.bind(&mut app, dti, key);
+        (app, dti, status)
+    }
+
+    fn bind(&mut self, app: &mut App, dti: Dti, key: u64) -> Status {
+        let at: SocketAddr = ADDRESS.parse().unwrap();
+        let mut bind = Command::new(Operation::Bind, dti.handle(), 1);
+        bind = bind.with_address(0, Address::new(at));
+        bind.body[3] = key;
+        app.lane.post(bind).unwrap();
+        app.lane.flush();
+        self.settle();
+        let mut answers = app.events(EventKind::Completion);
+        answers.pop().unwrap().status
+    }
+
+    fn set(&mut self, app: &mut App, dti: Dti, bits: u64) {
+        app.lane.set_option(dti, Opt::Holders, bits, 0, 2).unwrap();
+        app.lane.flush();
+        self.settle();
+    }
+
+    fn say(&mut self, numbers: std::ops::Range<u8>) {
+        for number in numbers {
+            let lane = &mut self.sender.lane;
+            lane.send_inline(self.from, &[number], 0, 0).unwrap();
+            self.settle();
+        }
+    }
+
+    fn close(&mut self, app: &mut App, dti: Dti) {
+        let close = Command::new(Operation::Close, dti.handle(), 3);
+        app.lane.post(close).unwrap();
+        app.lane.flush();
+        self.settle();
+    }
+
+    fn sockets(&mut self) -> usize {
+        let control = self.control.clone();
+        let asking = std::thread::spawn(move || control.stat_json());
+        while !asking.is_finished() {
+            self.engine.turn();
+        }
+        let stat: serde_json::Value =
+            serde_json::from_str(&asking.join().unwrap().unwrap()).unwrap();
+        stat["sockets"].as_array().unwrap().len()
+    }
+}
+
+fn app(control: &EngineControlHandle) -> App {
+    let ual = Ual::open_on(control.connect().unwrap(), &UalConfig::default()).unwrap();
+    App {
+        lane: ual.lane().unwrap(),
+        evq: ual.event_queue().unwrap(),
+        ual,
+    }
+}
+
+impl App {
+    fn create(&mut self) -> Dti {
+        self.lane.create_datagram(&self.evq, &self.evq).unwrap()
+    }
+
+    fn events(&mut self, kind: EventKind) -> Vec<Event> {
+        let all = std::iter::from_fn(|| self.evq.poll());
+        all.filter(|event| event.kind == kind).collect()
+    }
+
+    /// What was given to it, and is not given back yet.
+    fn given(&mut self) -> Vec<Event> {
+        self.events(EventKind::Datagram)
+    }
+
+    fn numbers(&self, events: &[Event]) -> Vec<u8> {
+        let number = |event: &Event| {
+            let mut byte = [0];
+            assert_eq!(self.ual.pool().read(event, &mut byte), 1);
+            byte[0]
+        };
+        events.iter().map(number).collect()
+    }
+
+    /// Takes all that was given.
+    fn take(&mut self) -> Vec<u8> {
+        let given = self.given();
+        let numbers = self.numbers(&given);
+        given.iter().for_each(|event| self.lane.return_chunk(event));
+        self.lane.flush();
+        numbers
+    }
+}
+
+#[test]
+fn what_comes_waits_for_the_first_that_receives() {
+    let mut world = World::new();
+    let (mut parent, bound, status) = world.holder(KEY);
+    assert_eq!(status, Status::Ok);
+    let (mut child, copy, status) = world.holder(KEY);
+    assert_eq!(status, Status::Ok);
+    world.say(0..5);
+    assert!(parent.given().is_empty() && child.given().is_empty());
+    world.set(&mut child, copy, holders::RECEIVES);
+    world.say(5..8);
+    // The only one that receives gets all, as they came.
+    assert_eq!(child.take(), (0..8).collect::<Vec<u8>>());
+    world.close(&mut parent, bound);
+    world.say(8..9);
+    assert_eq!(child.take(), [8]);
+}
+
+#[test]
+fn each_has_one_at_a_time_and_what_one_leaves_goes_to_another() {
+    let mut world = World::new();
+    let (mut one, first, _) = world.holder(KEY);
+    let (mut two, second, _) = world.holder(KEY);
+    world.set(&mut one, first, holders::RECEIVES);
+    world.set(&mut two, second, holders::RECEIVES);
+    world.say(0..6);
+    let held = one.given();
+    assert_eq!(one.numbers(&held), [0]);
+    // The other takes what it is given, and all the rest.
+    let mut taken = Vec::new();
+    for _ in 0..6 {
+        taken.extend(two.take());
+        world.settle();
+    }
+    assert_eq!(taken, [1, 2, 3, 4, 5]);
+    // The first ends without having taken its own.
+    world.close(&mut one, first);
+    assert_eq!(two.take(), [0]);
+    world.say(6..9);
+    assert_eq!(two.take(), [6, 7, 8]);
+}
+
+#[test]
+fn a_socket_stays_for_those_who_have_not_opened_it_and_not_against_others() {
+    let mut world = World::new();
+    let (mut parent, bound, _) = world.holder(KEY);
+    world.set(&mut parent, bound, holders::OUTLIVED | holders::RECEIVES);
+    world.say(0..2);
+    let held = parent.given();
+    assert_eq!(parent.numbers(&held), [0, 1]);
+    world.close(&mut parent, bound);
+    world.say(2..4);
+    let (mut child, copy, status) = world.holder(KEY);
+    assert_eq!(status, Status::Ok);
+    world.set(&mut child, copy, holders::RECEIVES);
+    assert_eq!(child.take(), [0, 1, 2, 3]);
+    // A stranger does not get in, but gets the port when nobody has it.
+    let (mut stranger, other, status) = world.holder(0);
+    assert_eq!(status, Status::AddressInUse);
+    world.set(&mut child, copy, holders::OUTLIVED);
+    world.close(&mut child, copy);
+    assert_eq!(world.bind(&mut stranger, other, KEY + 1), Status::Ok);
+    world.set(&mut stranger, other, holders::RECEIVES);
+    world.say(4..5);
+    assert_eq!(stranger.take(), [4], "and nothing of the old one's");
+    assert_eq!(world.sockets(), 2);
+}
+
+#[test]
+fn what_waits_is_bounded_and_keys_are_not_guessed() {
+    let mut world = World::new();
+    let (mut app, dti, _) = world.holder(KEY);
+    for _ in 0..5 {
+        world.say(0..255);
+    }
+    world.set(&mut app, dti, holders::RECEIVES);
+    let taken = app.take();
+    // As many as Linux's buffer has room for, each with what it costs; and the oldest of all.
+    assert_eq!(taken.len(), 212_992 / 257);
+    assert_eq!(taken[..3], [0, 1, 2]);
+    let (_stranger, _, status) = world.holder(KEY ^ 1);
+    assert_eq!(status, Status::AddressInUse);
+}
