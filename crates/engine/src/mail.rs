@@ -77,9 +77,7 @@ impl Engine {
                 kept,
                 done,
             } => {
-                if spread {
-                    self.outlived(ual);
-                }
+                self.outlived(ual, spread);
                 self.application_gone(now, ual, &kept);
                 if let Some(done) = done {
                     // The agent may have lost its patience.
@@ -198,9 +196,9 @@ impl Engine {
         self.forget_gone();
     }
 
-    /// Others may have the datagram sockets of a UAL that is gone.
-    fn outlived(&mut self, id: u64) {
-        let Some(slot) = self.ual_slots.get(&id).copied() else {
+    /// Others may have the datagram sockets of a UAL that is gone, if it has `spread`.
+    fn outlived(&mut self, id: u64, spread: bool) {
+        let Some(slot) = self.ual_slots.get(&id).copied().filter(|_| spread) else {
             return;
         };
         let slots = self.tables.ual(slot).map(|ual| ual.named_slots());

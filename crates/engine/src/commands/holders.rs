@@ -23,10 +23,11 @@ pub(super) fn bind(
         Some((number, id, peer)) => (Some(number), id, peer),
         None if key == 0 => (None, bind_as(cx, slot, local, options)?, None),
         None => {
+            let owner = cx.tables.ual(cx.ual).map_or(0, |ual| ual.id);
             let (user, number) = cx.tables.sockets.take_number();
             let bound = bind_as(cx, user, local, options);
             match bound {
-                Ok(id) => cx.tables.sockets.insert(number, slot, id, key),
+                Ok(id) => cx.tables.sockets.insert(number, slot, id, (owner, key)),
                 Err(_) => cx.tables.sockets.give_number(number),
             }
             (Some(number), bound?, None)

@@ -5,7 +5,7 @@
 //! closed or died. When the last holder of a socket goes that others may have, the socket stays for a while: a daemon's child has not used
 //! it yet when its parent ends.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -24,6 +24,10 @@ const WAITING_MAX: usize = 212_992;
 
 /// What a datagram that waits costs beside its bytes.
 const OVERHEAD: usize = 256;
+
+/// Bytes that wait in all sockets at most, and in those that one UAL bound: no application takes the engine's memory, nor the others' share.
+const LIMIT: usize = 64 << 20;
+const SHARE: usize = LIMIT / 4;
 
 /// How long a socket without holders stays for those that have it and have not used it yet.
 const STAYS: Duration = Duration::from_secs(5);
@@ -57,6 +61,8 @@ struct Member {
 #[derive(Debug)]
 struct SharedSocket {
     id: UdpId,
+    /// The UAL that bound it.
+    owner: u64,
     /// Known to those who may join.
     key: u64,
     peer: Option<SocketAddr>,
@@ -79,6 +85,39 @@ pub(crate) struct SharedSockets {
     free: Vec<u32>,
     /// Those that have no holders.
     orphans: usize,
+    budget: Budget,
+}
+
+/// What waits, in bytes.
+#[derive(Debug, Default)]
+struct Budget {
+    all: usize,
+    /// By the UAL that bound the socket, also of those that are gone.
+    shares: HashMap<u64, usize>,
+}
+
+impl Budget {
+    /// Counts so many bytes more; false, and nothing has changed, if they are too many.
+    fn take(&mut self, owner: u64, bytes: usize) -> bool {
+        let share = self.shares.get(&owner).copied().unwrap_or(0);
+        let fits = self.all + bytes <= LIMIT && share + bytes <= SHARE;
+        if fits {
+            self.all += bytes;
+            *self.shares.entry(owner).or_default() += bytes;
+        }
+        fits
+    }
+
+    /// So many fewer.
+    fn give(&mut self, owner: u64, bytes: usize) {
+        self.all -= bytes;
+        if let Some(share) = self.shares.get_mut(&owner) {
+            *share -= bytes;
+            if *share == 0 {
+                self.shares.remove(&owner);
+            }
+        }
+    }
 }
 
 impl SharedSockets {
@@ -109,10 +148,11 @@ impl SharedSockets {
         self.free.push(at);
     }
 
-    /// A socket with a number that was taken.
-    pub(crate) fn insert(&mut self, at: u32, slot: u32, id: UdpId, key: u64) {
+    /// A socket with a number that was taken, bound by UAL `owner`.
+    pub(crate) fn insert(&mut self, at: u32, slot: u32, id: UdpId, (owner, key): (u64, u64)) {
         let socket = SharedSocket {
             id,
+            owner,
             key,
             peer: None,
             members: vec![Member::new(slot)],
@@ -130,8 +170,36 @@ impl SharedSockets {
     fn remove(&mut self, at: u32) -> Option<UdpId> {
         let socket = self.places.get_mut(at as usize)?.take()?;
         self.free.push(at);
+        self.budget.give(socket.owner, socket.bytes);
         self.orphans -= usize::from(socket.until.is_some());
         Some(socket.id)
+    }
+
+    /// Keeps a datagram for whoever receives next, before those that wait or behind them; false if there are too many.
+    fn keep(&mut self, at: u32, waiting: Waiting, first: bool) -> bool {
+        let Some(Some(socket)) = self.places.get_mut(at as usize) else {
+            return false;
+        };
+        let cost = waiting.bytes.len() + OVERHEAD;
+        if socket.bytes + cost > WAITING_MAX || !self.budget.take(socket.owner, cost) {
+            return false;
+        }
+        socket.bytes += cost;
+        match first {
+            true => socket.waiting.push_front(waiting),
+            false => socket.waiting.push_back(waiting),
+        }
+        true
+    }
+
+    /// The datagram that waits longest.
+    fn take_waiting(&mut self, at: u32) -> Option<Waiting> {
+        let socket = self.places.get_mut(at as usize)?.as_mut()?;
+        let waiting = socket.waiting.pop_front()?;
+        let cost = waiting.bytes.len() + OVERHEAD;
+        socket.bytes -= cost;
+        self.budget.give(socket.owner, cost);
+        Some(waiting)
     }
 
     /// Whether this is the key of one.
@@ -176,28 +244,6 @@ impl Member {
 impl SharedSocket {
     fn member(&mut self, slot: u32) -> Option<&mut Member> {
         self.members.iter_mut().find(|member| member.slot == slot)
-    }
-
-    /// Keeps a datagram for whoever receives next; false if there are too many.
-    fn keep(&mut self, waiting: Waiting) -> bool {
-        let cost = waiting.bytes.len() + OVERHEAD;
-        let fits = self.bytes + cost <= WAITING_MAX;
-        if fits {
-            self.bytes += cost;
-            self.waiting.push_back(waiting);
-        }
-        fits
-    }
-
-    fn take_waiting(&mut self) -> Option<Waiting> {
-        let waiting = self.waiting.pop_front()?;
-        self.bytes -= waiting.bytes.len() + OVERHEAD;
-        Some(waiting)
-    }
-
-    fn put_back(&mut self, waiting: Waiting) {
-        self.bytes += waiting.bytes.len() + OVERHEAD;
-        self.waiting.push_front(waiting);
     }
 }
 
@@ -313,25 +359,20 @@ impl Tables {
             bytes: bytes.into(),
             envelope: *envelope,
         };
-        if let Some(socket) = self.sockets.get_mut(at) {
-            socket.keep(waiting);
-        }
+        // What finds no room is lost, as datagrams are.
+        self.sockets.keep(at, waiting, false);
         self.hand_out(at);
     }
 
     /// Gives what waits to holders that receive.
     fn hand_out(&mut self, at: u32) {
         while let Some(slot) = self.taker(at) {
-            let waiting = self
-                .sockets
-                .get_mut(at)
-                .and_then(SharedSocket::take_waiting);
-            let Some(waiting) = waiting else { return };
+            let Some(waiting) = self.sockets.take_waiting(at) else {
+                return;
+            };
             let len = waiting.bytes.len() as u32;
             if !self.has_datagram_room(slot, len) {
-                if let Some(socket) = self.sockets.get_mut(at) {
-                    socket.put_back(waiting);
-                }
+                self.sockets.keep(at, waiting, true);
                 return;
             }
             let frame = Frame::Device(&waiting.bytes);
@@ -444,15 +485,13 @@ impl Tables {
             self.sockets.remove(at);
             return true;
         }
-        // They are older than what waits, and some of them may not fit.
-        for waiting in untaken.into_iter().rev() {
-            if socket.bytes + waiting.bytes.len() + OVERHEAD <= WAITING_MAX {
-                socket.put_back(waiting);
-            }
-        }
         if socket.members.is_empty() {
             socket.until = Some(now + STAYS);
             self.sockets.orphans += 1;
+        }
+        // They are older than what waits, and some of them may not fit.
+        for waiting in untaken.into_iter().rev() {
+            self.sockets.keep(at, waiting, true);
         }
         if let Some(dti) = self.dtis.get_mut(slot) {
             dti.flags |= flag::SOCKET_STAYS;
@@ -485,5 +524,28 @@ impl Tables {
             true => Vec::new(),
             false => copies,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nobody_has_more_than_a_share_of_what_waits() {
+        let mut budget = Budget::default();
+        let mut fill = |owner| (0..).take_while(|_| budget.take(owner, 1 << 20)).count();
+        assert_eq!(fill(1), SHARE >> 20);
+        assert_eq!(fill(1), 0);
+        assert_eq!((fill(2), fill(3), fill(4)), (16, 16, 16));
+        assert_eq!(fill(5), 0, "all together have no more");
+        budget.give(1, 1 << 20);
+        assert!(budget.take(5, 1 << 20) && !budget.take(1, 1));
+        for owner in [2, 3, 4] {
+            budget.give(owner, SHARE);
+        }
+        budget.give(1, SHARE - (1 << 20));
+        budget.give(5, 1 << 20);
+        assert_eq!((budget.all, budget.shares.len()), (0, 0));
     }
 }
