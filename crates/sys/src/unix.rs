@@ -7,6 +7,7 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags};
@@ -58,21 +59,27 @@ impl Listener {
 
     /// Listens at a path. The socket file that a dead process left is replaced; where a live one listens: `AddrInUse`. Anything that is not a
     /// socket is left alone. Nobody can connect before the mode is set.
+    ///
+    /// The file appears when there is somebody who listens, so that who waits for it is not refused, and nobody takes it for a dead one's: it is
+    /// bound under a name beside it, which is what `ss -x` shows of it.
     pub fn bind_with_mode(path: impl AsRef<Path>, mode: u32) -> io::Result<Self> {
         let path = path.as_ref();
         let named = |error: io::Error| crate::context(path.display(), error);
         let fd = socket().map_err(named)?;
         let address = SocketAddrUnix::new(path).map_err(|e| named(e.into()))?;
-        match rustix::net::bind(&fd, &address) {
-            Ok(()) => {}
-            Err(Errno::ADDRINUSE) => {
-                remove_if_dead(path).map_err(named)?;
-                rustix::net::bind(&fd, &address).map_err(|e| named(e.into()))?;
+        let beside = beside(path);
+        match SocketAddrUnix::new(&beside) {
+            Ok(unseen) => {
+                let _ = std::fs::remove_file(&beside);
+                let ready =
+                    listen_at(&fd, &unseen, &beside, mode).and_then(|()| show(&beside, path));
+                let _ = std::fs::remove_file(&beside);
+                ready
             }
-            Err(error) => return Err(named(error.into())),
+            // No room for a longer name.
+            Err(_) => remove_if_dead(path).and_then(|()| listen_at(&fd, &address, path, mode)),
         }
-        std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).map_err(named)?;
-        rustix::net::listen(&fd, 128).map_err(|e| named(e.into()))?;
+        .map_err(named)?;
         let file = std::fs::symlink_metadata(path)
             .ok()
             .map(|meta| (meta.dev(), meta.ino()));
@@ -128,8 +135,13 @@ fn socket() -> io::Result<OwnedFd> {
 
 fn remove_if_dead(path: &Path) -> io::Result<()> {
     let in_use = |why: &str| Err(io::Error::new(io::ErrorKind::AddrInUse, why));
-    if !std::fs::symlink_metadata(path)?.file_type().is_socket() {
-        return in_use("there is a file that is not a socket");
+    match std::fs::symlink_metadata(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(error),
+        Ok(meta) if !meta.file_type().is_socket() => {
+            return in_use("there is a file that is not a socket");
+        }
+        Ok(_) => {}
     }
     let probe = socket()?;
     rustix::io::ioctl_fionbio(&probe, true)?;
@@ -137,6 +149,36 @@ fn remove_if_dead(path: &Path) -> io::Result<()> {
         Err(Errno::CONNREFUSED) => std::fs::remove_file(path),
         Err(Errno::NOENT) => Ok(()),
         _ => in_use("another process listens there"),
+    }
+}
+
+/// A name beside a socket's, which no other process and no other listener of this one has.
+fn beside(path: &Path) -> PathBuf {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    let (process, number) = (std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
+    let mut name = path.as_os_str().to_owned();
+    name.push(format!(".{process}.{number}"));
+    name.into()
+}
+
+fn listen_at(fd: &OwnedFd, address: &SocketAddrUnix, path: &Path, mode: u32) -> io::Result<()> {
+    rustix::net::bind(fd, address)?;
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode))?;
+    Ok(rustix::net::listen(fd, 128)?)
+}
+
+/// Gives a socket that is listened at its name, unless another lives there.
+fn show(beside: &Path, path: &Path) -> io::Result<()> {
+    let taken = |error: &io::Error| error.kind() == io::ErrorKind::AlreadyExists;
+    match std::fs::hard_link(beside, path) {
+        Err(error) if taken(&error) => {
+            remove_if_dead(path)?;
+            std::fs::hard_link(beside, path).map_err(|error| match taken(&error) {
+                true => io::Error::new(io::ErrorKind::AddrInUse, "another process came first"),
+                false => error,
+            })
+        }
+        linked => linked,
     }
 }
 
@@ -304,6 +346,36 @@ impl From<OwnedFd> for Stream {
 mod tests {
     use super::*;
     use std::io::{Read, Seek, Write};
+
+    #[test]
+    fn who_waits_for_the_file_is_not_refused_and_nothing_else_is_left() {
+        let folder = tempfile::tempdir().unwrap();
+        for n in 0..100 {
+            let path = folder.path().join(format!("socket{n}"));
+            std::thread::scope(|scope| {
+                let listener = scope.spawn(|| Listener::bind(&path).unwrap());
+                while !path.exists() {
+                    std::hint::spin_loop();
+                }
+                Stream::connect(&path).expect("who is there listens");
+                listener.join().unwrap();
+            });
+            assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
+        }
+    }
+
+    #[test]
+    fn a_path_with_no_room_for_a_longer_one_is_bound_directly() {
+        let folder = tempfile::tempdir().unwrap();
+        let room = 107 - folder.path().as_os_str().len() - 1;
+        let path = folder.path().join("s".repeat(room));
+        let listener = Listener::bind(&path).unwrap();
+        Stream::connect(&path).unwrap();
+        let second = Listener::bind(&path).unwrap_err();
+        assert_eq!(second.kind(), io::ErrorKind::AddrInUse);
+        drop(listener);
+        Listener::bind(&path).unwrap();
+    }
 
     #[test]
     fn descriptors_travel_and_excess_is_refused() {
