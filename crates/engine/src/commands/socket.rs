@@ -113,10 +113,11 @@ pub(super) fn bind(cx: &mut Context<'_>, command: &Command) -> Done {
         }
         Role::Datagram {
             socket: socket @ None,
-            ..
+            peer,
         } => match cx.stack.udp_bind_with(local, &options, slot) {
             Ok(id) => {
                 *socket = Some(id);
+                cx.stack.udp_set_peer(id, *peer);
                 answer_address(cx.stack.udp_local(id).unwrap_or(local))
             }
             Err(error) => status_of(error).into(),
@@ -328,8 +329,9 @@ pub(super) fn connect(cx: &mut Context<'_>, command: &Command) -> Done {
     let local = match &mut dti.role {
         Role::Fresh => None,
         Role::Bound(local) => Some(*local),
-        Role::Datagram { peer, .. } => {
+        Role::Datagram { peer, socket } => {
             *peer = Some(remote);
+            let _ = socket.map(|id| cx.stack.udp_set_peer(id, Some(remote)));
             return Done::Answer([0; 5]);
         }
         _ => return Status::WrongState.into(),
