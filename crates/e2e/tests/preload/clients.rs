@@ -180,6 +180,7 @@ fn a_thread_that_reads_once_after_each_poll_keeps_no_window_shut() -> Result<()>
         return Ok(());
     }
     let ground = Ground::new()?;
+    ground.ip(&["link", "set", "lo", "up"])?;
     let whole = body(1_000_000);
     let listener = ground.listen()?;
     let address = listener.local_addr()?;
