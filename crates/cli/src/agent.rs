@@ -15,8 +15,18 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// Asks once; the descriptor that comes with the answer. The connection stays open as long as the first of both is kept.
 pub(crate) fn ask(socket: &Path, request: &Request) -> anyhow::Result<(Stream, OwnedFd)> {
     let shown = socket.display();
-    let stream = Stream::connect(socket)
-        .with_context(|| format!("no engine at {shown}: start one with `sidecore engine`, or name its socket with --socket"))?;
+    let stream = Stream::connect(socket).map_err(|error| {
+        let context = match error.kind() {
+            std::io::ErrorKind::PermissionDenied => {
+                let owner = "who started the engine, or a group that may write to it";
+                format!("the engine's socket {shown} is not for this user, but for {owner}")
+            }
+            _ => format!(
+                "no engine at {shown}: start one with `sidecore engine`, or name its socket with --socket"
+            ),
+        };
+        anyhow::Error::new(error).context(context)
+    })?;
     stream
         .send_with_fds(&request.to_bytes(), &[])
         .with_context(|| format!("asking the engine at {shown}"))?;

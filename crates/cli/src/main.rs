@@ -86,6 +86,9 @@ fn main() -> ExitCode {
         return ExitCode::SUCCESS;
     }
     eprintln!("sidecore: {error:#}");
+    if let Some(exit) = error.downcast_ref::<run::Exit>() {
+        return ExitCode::from(exit.0);
+    }
     let is_usage = error.is::<Usage>() || error.is::<sidecore_lab::link::Usage>();
     ExitCode::from(if is_usage { USAGE } else { FAILED })
 }

@@ -1,7 +1,10 @@
 //! `sidecore run`: a program as it is, with its sockets on the engine.
 
 use std::ffi::{OsStr, OsString};
+use std::fs::File;
+use std::io::{ErrorKind, Read};
 use std::net::IpAddr;
+use std::os::unix::fs::MetadataExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -14,6 +17,16 @@ use crate::{agent, socket, usage};
 
 /// Name of the library that is loaded into the program.
 const LIBRARY: &str = "libsidecore_preload.so";
+
+/// Exit codes when there is no such program, and when it cannot be run, as shells and env(1) have them.
+const NOT_FOUND: u8 = 127;
+const NOT_RUN: u8 = 126;
+
+/// The bit of a file's mode (S_ISUID).
+const SET_USER_ID: u32 = 0o4000;
+
+/// Bytes at the beginning of a program in which its table of segments is looked for.
+const HEAD: usize = 4096;
 
 /// Runs a program whose connections to and from the engine's addresses are the engine's; all others stay the kernel's
 #[derive(Debug, clap::Args)]
@@ -99,6 +112,12 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
             preload.push(others);
         }
         command.env("LD_PRELOAD", preload);
+        if options.log != Log::Off
+            && let Some(why) = out_of_reach(program)
+        {
+            let program = Path::new(program).display();
+            eprintln!("sidecore: {program} uses the kernel's sockets: {why}");
+        }
     }
     let error = command
         .env("SIDECORE_SOCKET", socket)
@@ -107,8 +126,75 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<()> {
         .env("SIDECORE_SPIN", options.spin.to_string())
         .env("SIDECORE_NO_ENGINE", name_of(&options.no_engine))
         .exec();
+    let code = match error.kind() {
+        ErrorKind::NotFound => NOT_FOUND,
+        _ => NOT_RUN,
+    };
     let program = Path::new(program).display();
-    Err(anyhow::Error::new(error).context(format!("cannot run {program}")))
+    Err(anyhow::Error::new(Exit(code, error)).context(format!("cannot run {program}")))
+}
+
+/// The program cannot be run: with which code to end, as shells and env(1) have it, and why.
+#[derive(Debug)]
+pub(crate) struct Exit(pub(crate) u8, std::io::Error);
+
+impl std::fmt::Display for Exit {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.1.fmt(f)
+    }
+}
+
+impl std::error::Error for Exit {}
+
+/// Why a file's sockets will be the kernel's whatever is loaded; `None` if nobody can tell, or they will not.
+fn out_of_reach(program: &OsStr) -> Option<&'static str> {
+    let named = Path::new(program);
+    let path = match named.components().count() {
+        1 if !program.as_encoded_bytes().contains(&b'/') => {
+            let folders = std::env::var_os("PATH")?;
+            let mut files = std::env::split_paths(&folders).map(|folder| folder.join(named));
+            files.find(|file| file.is_file())?
+        }
+        _ => named.to_owned(),
+    };
+    let metadata = std::fs::metadata(&path).ok()?;
+    let (mode, owner) = (metadata.mode(), metadata.uid());
+    if mode & SET_USER_ID != 0 && owner != rustix::process::geteuid().as_raw() {
+        return Some("it is set-user-ID, and the system loads nothing into such programs");
+    }
+    let mut head = [0; HEAD];
+    let len = File::open(&path)
+        .and_then(|mut file| file.read(&mut head))
+        .ok()?;
+    match is_static(&head[..len]) {
+        true => Some("it is statically linked, and nothing can be loaded into it"),
+        false => None,
+    }
+}
+
+/// Whether this is the beginning of a program of 64 bits that asks for no dynamic linker. What cannot be read is not.
+fn is_static(head: &[u8]) -> bool {
+    /// Of an entry of the table of segments: it names the dynamic linker.
+    const INTERPRETER: u32 = 3;
+    let word = |at: usize, len: usize| -> Option<u64> {
+        let bytes = head.get(at..at.checked_add(len)?)?;
+        Some(
+            bytes
+                .iter()
+                .rev()
+                .fold(0, |word, byte| word << 8 | u64::from(*byte)),
+        )
+    };
+    if head.get(..6) != Some(b"\x7fELF\x02\x01") {
+        return false;
+    }
+    let table = || {
+        let (at, size, count) = (word(32, 8)?, word(54, 2)?, word(56, 2)?);
+        let place = |n: u64| usize::try_from(at.checked_add(n.checked_mul(size)?)?).ok();
+        let kinds = (0..count).map(|n| word(place(n)?, 4));
+        kinds.collect::<Option<Vec<_>>>()
+    };
+    table().is_some_and(|kinds| !kinds.is_empty() && !kinds.contains(&INTERPRETER.into()))
 }
 
 /// The destinations as the library reads them.
@@ -171,4 +257,46 @@ fn engine_is_there(options: &Options, socket: &Path) -> anyhow::Result<bool> {
         eprintln!("sidecore: {error:#}: {program} uses the kernel's sockets");
     }
     Ok(false)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The head of a program with segments of these kinds.
+    fn program(kinds: &[u32]) -> Vec<u8> {
+        let mut head = vec![0; 64];
+        head[..6].copy_from_slice(b"\x7fELF\x02\x01");
+        head[32] = 64;
+        head[54] = 56;
+        head[56] = kinds.len() as u8;
+        for kind in kinds {
+            head.extend(kind.to_le_bytes());
+            head.extend([0; 52]);
+        }
+        head
+    }
+
+    #[test]
+    fn programs_into_which_nothing_can_be_loaded_are_known() {
+        assert!(is_static(&program(&[1, 1, 6])));
+        assert!(!is_static(&program(&[6, 3, 1])));
+        assert!(!is_static(&program(&[])));
+        let own = std::fs::read(std::env::current_exe().unwrap()).unwrap();
+        assert!(!is_static(&own[..HEAD]));
+        // What cannot be read to its end is not judged.
+        let whole = program(&[1, 1]);
+        assert!((0..whole.len() - 55).all(|len| !is_static(&whole[..len])));
+        let mut far = program(&[1, 1]);
+        far[32..40].fill(0xff);
+        assert!(!is_static(&far));
+        assert!(!is_static(b"#!/bin/sh\n"));
+    }
+
+    #[test]
+    fn programs_are_looked_for_where_they_will_be_found() {
+        assert_eq!(out_of_reach(OsStr::new("sh")), None);
+        assert_eq!(out_of_reach(OsStr::new("/nonexistent/program")), None);
+        assert_eq!(out_of_reach(OsStr::new("no such program")), None);
+    }
 }

@@ -93,8 +93,12 @@ fn a_program_that_is_not_there_is_named() {
         &["--log", "off", "--", "/nonexistent/program"],
     ]
     .concat());
-    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert_eq!(output.status.code(), Some(127), "{said}");
     assert!(said.contains("cannot run /nonexistent/program"), "{said}");
+    let folder = [&nowhere[..], &["--log", "off", "--", "/proc"]].concat();
+    let (output, said) = run(&folder);
+    assert_eq!(output.status.code(), Some(126), "{said}");
+    assert!(said.contains("cannot run /proc"), "{said}");
 }
 
 #[test]

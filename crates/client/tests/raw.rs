@@ -88,3 +88,39 @@ fn what_nobody_took_is_for_a_copy_of_the_listener() {
     }
     engine.stop();
 }
+
+#[test]
+fn datagrams_of_one_call_go_all_or_not_at_all() {
+    const EACH: usize = 100;
+    let engine = start();
+    let (ours, theirs) = (group(&engine), group(&engine));
+    let local = (ADDRESS.parse::<IpAddr>().unwrap(), 0).into();
+    let sender = RawSocket::datagram(&ours, local, &[]).unwrap();
+    let receiver = RawSocket::datagram(&theirs, local, &[]).unwrap();
+    let to = Some(receiver.local_address().unwrap());
+    // Each says which it is; the last is shorter.
+    let call: Vec<u8> = (0..EACH as u64).flat_map(u64::to_be_bytes).collect();
+    let call = &call[..call.len() - 1];
+    // Nobody looks at what became of them meanwhile, so that they count as on their way: before there are too many, one call still finds
+    // room for all of its own, and the next for none.
+    for _ in 0..3 {
+        assert_eq!(sender.send_each_to(call, 8, to).unwrap(), call.len());
+    }
+    let refused = sender.send_each_to(call, 8, to).unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::WouldBlock);
+    let end = || sender.send_each_to(b"", 0, to);
+    assert_eq!(sender.block(None, end).unwrap(), 0);
+    let mut room = [0; 100];
+    let mut next = || {
+        let one = || receiver.receive_from(&mut room, false);
+        let (len, _, _) = receiver.block(None, one).unwrap();
+        room[..len].to_vec()
+    };
+    for _ in 0..3 {
+        assert!(call.chunks(8).all(|one| next() == one));
+    }
+    assert_eq!(next(), b"", "of the refused one none came");
+    let many = sender.send_each_to(&[0; 129], 1, to).unwrap_err();
+    assert_eq!(many.kind(), ErrorKind::InvalidInput);
+    engine.stop();
+}

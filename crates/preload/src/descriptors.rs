@@ -103,7 +103,12 @@ impl Stash {
         }
         let room = MOST.saturating_sub(spares.twins).max(FIRST_BATCH);
         let batch = (spares.asked * 2).clamp(FIRST_BATCH, room);
-        let (first, fds) = errors::told(cancel::held_off(|| link.ual.descriptors(batch)))?;
+        let ask = |count| errors::told(cancel::held_off(|| link.ual.descriptors(count)));
+        let (first, fds) = match ask(batch) {
+            // So many are not to be had, perhaps one is.
+            Err(Errno::MFILE) if batch > 1 => ask(1)?,
+            asked => asked?,
+        };
         spares.asked = batch;
         let new = fds.into_iter().zip(first..).map(|(fd, number)| Spare {
             number,

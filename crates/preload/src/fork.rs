@@ -8,7 +8,7 @@ use std::collections::HashSet;
 use std::os::fd::RawFd;
 use std::sync::Arc;
 
-use crate::guard::{self, Stay};
+use crate::guard::{self, Edge, Stay};
 use crate::process::{self, Process, existing};
 use crate::socket::Socket;
 use crate::socket::custody::{has_number, number_of};
@@ -29,7 +29,24 @@ pub(crate) fn install() {
     sys::at_fork(before, parent, child);
 }
 
-extern "C" fn before() {
+/// A fork that the system does not tell of: what is done around others is done around this one. `make` forks, and gives 0 in the child.
+pub(crate) fn untold<T: PartialEq + From<i8>>(make: impl FnOnce() -> T) -> T {
+    if guard::is_inside() || existing().is_none() {
+        return make();
+    }
+    // Handlers may fork, too.
+    let _edge = Edge::begin();
+    before();
+    let made = make();
+    match made == T::from(0) {
+        true => child(),
+        false => parent(),
+    }
+    made
+}
+
+/// Before a fork: what the child will have is written down.
+pub(crate) extern "C" fn before() {
     let heirlooms = guard::within(Vec::new(), || {
         let heirlooms = write_down();
         if let Some(process) = existing() {
@@ -79,11 +96,13 @@ fn take() -> Vec<Heirloom> {
     HEIRLOOMS.try_with(RefCell::take).unwrap_or_default()
 }
 
-extern "C" fn parent() {
+/// After it, in the parent.
+pub(crate) extern "C" fn parent() {
     guard::within((), || drop(take()));
 }
 
-extern "C" fn child() {
+/// After it, in the child.
+pub(crate) extern "C" fn child() {
     guard::within((), || {
         let Some((old, new)) = process::renew() else {
             return;

@@ -164,6 +164,8 @@ impl Process {
                 let take = self.config().take.clone();
                 known.0 = Some(Arc::new(Addresses { take, own }));
             }
+            // Out of reach (a chroot, other rights), and yet there: what is known holds.
+            Err(_) if known.0.is_some() && self.has_engine() => {}
             Err(error) => {
                 known.0 = None;
                 drop(known);
@@ -238,6 +240,13 @@ impl Process {
         }
     }
 
+    /// Opens the engine while it can be reached, for what a process may want that had to do with it before. No more is said if it cannot.
+    pub(crate) fn reach(&self) {
+        if self.addresses().is_some() {
+            let _ = self.try_link();
+        }
+    }
+
     /// Everything is the system's from here on: what there is, and what will be.
     pub(crate) fn step_aside(&self) {
         self.aside.store(true, Ordering::Relaxed);
@@ -295,6 +304,11 @@ impl Process {
     /// The engine, if it was opened.
     pub(crate) fn opened(&self) -> Option<Arc<Link>> {
         lock(&self.opening).link.clone()
+    }
+
+    /// Whether an engine is open that has not gone.
+    fn has_engine(&self) -> bool {
+        self.opened().is_some_and(|link| !link.sockets.is_over())
     }
 
     /// How often it forked, and started programs otherwise.

@@ -43,16 +43,20 @@ impl Failure for *mut FILE {
     const FAILURE: Self = null_mut();
 }
 
+/// What a child of clone(2) runs.
+pub(crate) type ChildFunction = extern "C-unwind" fn(*mut c_void) -> c_int;
+
 /// Words for a program that is executed.
 type Words = *const *const c_char;
 
 macro_rules! real {
-    ($($name:ident($($argument:ident: $type:ty),*) -> $result:ty;)*) => {$(
+    ($($(#[$about:meta])? $name:ident($($argument:ident: $type:ty),*) -> $result:ty;)*) => {$(
         /// libc's function of this name.
         ///
         /// # Safety
         ///
         /// As that function.
+        $(#[$about])?
         pub(crate) unsafe fn $name($($argument: $type),*) -> $result {
             static PLACE: AtomicPtr<c_void> = AtomicPtr::new(null_mut());
             const NAME: &[u8] = concat!(stringify!($name), "\0").as_bytes();
@@ -114,6 +118,9 @@ real! {
     posix_spawnp(pid: *mut pid_t, file: *const c_char, actions: *const posix_spawn_file_actions_t, attributes: *const posix_spawnattr_t, arguments: Words, environment: Words) -> c_int;
     system(command: *const c_char) -> c_int;
     popen(command: *const c_char, mode: *const c_char) -> *mut FILE;
+    #[expect(non_snake_case, reason = "libc's name")]
+    _Fork() -> pid_t;
+    clone(function: ChildFunction, stack: *mut c_void, flags: c_int, argument: *mut c_void, parent: *mut pid_t, thread: *mut c_void, child: *mut pid_t) -> c_int;
     fdopen(fd: c_int, mode: *const c_char) -> *mut FILE;
     epoll_create1(flags: c_int) -> c_int;
     epoll_ctl(set: c_int, operation: c_int, fd: c_int, event: *mut epoll_event) -> c_int;

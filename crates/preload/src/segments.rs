@@ -13,15 +13,16 @@ const MOST: usize = 128;
 /// The most bytes that are joined.
 const JOINED_MAX: usize = 65535;
 
-/// The datagrams of a send of which each, but the last, is to have `size` bytes; `None` if it is one as it is. `INVAL` for too many.
-pub(crate) fn cut(bytes: &[u8], size: usize) -> Result<Option<impl Iterator<Item = &[u8]>>, Errno> {
-    if size == 0 || bytes.len() <= size {
-        return Ok(None);
+/// How long the datagrams of a send of `len` bytes are where each, but the last, is to have `size` (0: it is not to be cut). `INVAL` for too
+/// many.
+pub(crate) fn cut(len: usize, size: usize) -> Result<usize, Errno> {
+    if size == 0 || len <= size {
+        return Ok(len);
     }
-    if bytes.len() > size * MOST {
+    if len > size * MOST {
         return Err(Errno::INVAL);
     }
-    Ok(Some(bytes.chunks(size)))
+    Ok(size)
 }
 
 /// Receives a datagram, and those behind it that are of the same length, or the last that is shorter, from the same sender, as far as there

@@ -92,8 +92,9 @@ impl Stack {
             }
             PROTOCOL_UDP => {
                 let datagram = UdpHeader::parse_quoted(transport).ok()?;
-                let user = self.udp.user_at(header.src, datagram.src_port)?;
                 let remote = SocketAddrV4::new(header.dst, datagram.dst_port);
+                let (src, port) = (header.src, datagram.src_port);
+                let user = self.udp.user_at(src, port, remote.into())?;
                 self.note_datagram_too_big(now, header.dst.into(), payload.end, kind);
                 let error = DatagramError {
                     remote: remote.into(),

@@ -69,6 +69,26 @@ impl<A: Bindable> PortTable<A> {
         Some(entry.index)
     }
 
+    /// The same of those that suit, for which `suits` gives a number; rather one with a higher.
+    #[inline]
+    pub(crate) fn find_by(
+        &self,
+        address: A,
+        port: u16,
+        suits: impl Fn(u32) -> Option<u32>,
+    ) -> Option<u32> {
+        let entries = self.of_port(port);
+        let best = |matches: &dyn Fn(A) -> bool| {
+            let all = entries.iter().filter(|entry| matches(entry.address));
+            let scored = all.filter_map(|entry| Some((suits(entry.index)?, entry.index)));
+            // Of equals the first.
+            scored.reduce(|best, next| if next.0 > best.0 { next } else { best })
+        };
+        let exact = best(&|its| its == address);
+        let found = exact.or_else(|| best(&|its| its.is_any()));
+        found.map(|(_, index)| index)
+    }
+
     /// All that are bound to this address and port.
     pub(crate) fn find_all(&self, address: A, port: u16) -> impl Iterator<Item = u32> + '_ {
         let matches = move |entry: &&Entry<A>| entry.address.is_any() || entry.address == address;

@@ -237,7 +237,7 @@ impl Stream {
     /// Receives one message, and its descriptors (close-on-exec). 0 bytes: the other end is closed (empty messages are not sent here).
     ///
     /// A message that does not fit, or carries more than [`FDS_MAX`] descriptors, is `InvalidData`; all its descriptors are closed. So is any
-    /// message with descriptors while [`closers_are_stuck`].
+    /// message with descriptors while [`closers_are_stuck`]. One with more than this process has numbers left for is EMFILE, and closed likewise.
     pub fn recv_with_fds(&self, buffer: &mut [u8]) -> io::Result<(usize, Vec<OwnedFd>)> {
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FDS_MAX))];
         // Without space the kernel drops descriptors itself, and asks nobody.
@@ -263,7 +263,14 @@ impl Stream {
         }
         let cut = ReturnFlags::TRUNC | ReturnFlags::CTRUNC;
         if received.flags.intersects(cut) || fds.len() > FDS_MAX {
+            // The system leaves out what there is no number for, as it does what there is no space for.
+            let no_number = !closers_are_stuck()
+                && fds.len() < FDS_MAX
+                && !received.flags.contains(ReturnFlags::TRUNC);
             close_aside(fds);
+            if no_number {
+                return Err(Errno::MFILE.into());
+            }
             return Err(io::Error::new(
                 io::ErrorKind::InvalidData,
                 "a message that is too long or carries too many descriptors",

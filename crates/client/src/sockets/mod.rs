@@ -114,6 +114,8 @@ impl Sockets {
                 group.followers.hand_over();
                 return slept;
             }
+            // Who leads has gathered nothing of what this thread read: chunks that are given back must reach the engine, or the window stays shut.
+            lock(&group.lane).flush();
             sleep(None, None);
             if !place.withdraw() {
                 return true;

@@ -24,6 +24,9 @@ use crate::error::{Disconnected, to_io};
 /// How long a write that may not wait goes on trying when the doorbell lane is full: the engine reads it every turn.
 const LANE_PATIENCE: Duration = Duration::from_millis(200);
 
+/// Datagrams that one call sends at most: a lane takes as many at once.
+const EACH_MAX: usize = 128;
+
 /// What a socket is ready for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Ready {
@@ -424,13 +427,26 @@ impl RawSocket {
 
     /// Sends one datagram, to `peer` or to where the socket is connected. `WouldBlock`.
     pub fn send_to(&self, data: &[u8], peer: Option<SocketAddr>) -> io::Result<usize> {
+        self.send_each_to(data, data.len(), peer)
+    }
+
+    /// The same with a datagram for each `size` bytes, the last being what is left: all of them (up to 128) go, or none.
+    pub fn send_each_to(
+        &self,
+        data: &[u8],
+        size: usize,
+        peer: Option<SocketAddr>,
+    ) -> io::Result<usize> {
+        if size > 0 && data.len().div_ceil(size) > EACH_MAX {
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
         let (group, socket) = (self.0.group(), self.0.socket());
         let mut cx = Context::from_waker(Waker::noop());
         let mut begun = None;
         loop {
-            match socket.poll_send_datagram(group, &mut cx, data, peer) {
-                Poll::Ready(done) => return done,
-                Poll::Pending => self.no_room(Stop::Lane, &mut begun)?,
+            match socket.send_datagrams(group, &mut cx, (data, size), peer)? {
+                Stop::Done => return Ok(data.len()),
+                stop => self.no_room(stop, &mut begun)?,
             }
         }
     }

@@ -295,32 +295,38 @@ impl SendQueue {
         }
     }
 
-    /// Posts one whole datagram, or nothing.
-    pub(crate) fn datagram(
+    /// Posts datagrams of `size` bytes each, the last of what is left of `data`: all of them, or nothing. `data` is no longer than a block, and
+    /// not more datagrams than a lane is sure to take at once ([`Lane::has_room`]). One that finds room for any finds it for all, as
+    /// with Linux: who was told that a socket takes bytes is not refused.
+    pub(crate) fn datagrams(
         &mut self,
         pool: &SendPool,
         lane: &mut Lane,
         command: Command,
-        data: &[u8],
+        (data, size): (&[u8], usize),
         waker: &Waker,
     ) -> Stop {
         if self.flight.len() >= SENDS {
             return Stop::Window;
         }
-        if !lane.has_room(1) {
+        // One of no bytes is one, too.
+        let count = data.len().div_ceil(size.max(1)).max(1);
+        if !lane.has_room(count as u32) {
             return Stop::Lane;
         }
-        let len = data.len() as u32;
-        let Some((block, used)) = self.block(pool, len, || waker.clone()) else {
+        let Some((block, used)) = self.block(pool, data.len() as u32, || waker.clone()) else {
             return Stop::Memory;
         };
         let start = u64::from(block) * u64::from(BLOCK) + u64::from(used);
         let _ = pool.region.write(start, data);
-        let command = Command {
-            cookie: self.next,
-            ..command
-        };
-        self.post_block(pool, lane, command, start, len);
+        for at in (0..count).map(|i| i * size) {
+            let len = size.min(data.len() - at) as u32;
+            let command = Command {
+                cookie: self.next,
+                ..command
+            };
+            self.post_block(pool, lane, command, start + at as u64, len);
+        }
         Stop::Done
     }
 

@@ -79,6 +79,9 @@ impl Sink for Scatter<'_, '_> {
     }
 }
 
+/// Bytes that are given back at once, and not with the next ones.
+const LARGE: u32 = 16 << 10;
+
 /// Copies out what came, and gives back what is used up. Without `consume` it is only looked at.
 fn copy_received(state: &mut State, group: &Group, sink: &mut impl Sink, consume: bool) -> usize {
     let mut early = 0;
@@ -92,7 +95,7 @@ fn copy_received(state: &mut State, group: &Group, sink: &mut impl Sink, consume
     let pool = group.ual.pool();
     let mut left = state.urgent.before_mark(state.consumed);
     let mut lane: Option<std::sync::MutexGuard<'_, Lane>> = None;
-    let (mut total, mut peeked) = (early, 0);
+    let (mut total, mut peeked, mut large) = (early, 0, false);
     while sink.room() > 0 && left > 0 {
         let Some(piece) = state.received.get_mut(peeked) else {
             break;
@@ -113,8 +116,15 @@ fn copy_received(state: &mut State, group: &Group, sink: &mut impl Sink, consume
         if n == 0 || piece.taken >= piece.event.len() as usize {
             let lane = lane.get_or_insert_with(|| lock(&group.lane));
             lane.return_chunk(&piece.event);
+            large |= piece.event.len() >= LARGE;
             state.received.pop_front();
         }
+    }
+    // Whoever reads no more for now, and does not wait either, is not to keep the window shut.
+    if let Some(mut lane) = lane
+        && (large || total >= LARGE as usize)
+    {
+        lane.flush();
     }
     total
 }
@@ -256,21 +266,36 @@ impl Socket {
         data: &[u8],
         peer: Option<SocketAddr>,
     ) -> Poll<io::Result<usize>> {
+        match self.send_datagrams(group, cx, (data, data.len()), peer) {
+            Ok(Stop::Done) => Poll::Ready(Ok(data.len())),
+            Ok(_) => Poll::Pending,
+            Err(error) => Poll::Ready(Err(error)),
+        }
+    }
+
+    /// Sends datagrams of `size` bytes each, the last of what is left: all of them, or none, where it says why and will wake.
+    pub(crate) fn send_datagrams(
+        &self,
+        group: &Group,
+        cx: &mut Context<'_>,
+        (data, size): (&[u8], usize),
+        peer: Option<SocketAddr>,
+    ) -> io::Result<Stop> {
         let mut state = lock(&self.state);
         if let Some(error) = state.take_failure() {
-            return Poll::Ready(Err(error));
+            return Err(error);
         }
         if let Some(error) = Self::write_error(&state, group) {
-            return Poll::Ready(Err(error));
+            return Err(error);
         }
         if data.len() > DATAGRAM_MAX {
-            return Poll::Ready(Err(kind(Status::MessageTooLarge).into()));
+            return Err(kind(Status::MessageTooLarge).into());
         }
         let mut command = Command::new(Operation::Send, self.dti.handle(), 0);
         match peer {
             Some(peer) => command = command.with_address(2, Address::new(peer)),
             None if state.peer.is_none() => {
-                return Poll::Ready(Err(io::ErrorKind::NotConnected.into()));
+                return Err(io::ErrorKind::NotConnected.into());
             }
             None => {}
         }
@@ -279,15 +304,14 @@ impl Socket {
             let memory = &group.memory;
             let stop = state
                 .sends
-                .datagram(memory, &mut lane, command, data, cx.waker());
+                .datagrams(memory, &mut lane, command, (data, size), cx.waker());
             lane.flush();
             stop
         };
-        if stop == Stop::Done {
-            return Poll::Ready(Ok(data.len()));
+        if stop != Stop::Done {
+            wait_for_room(&mut state, cx, stop);
         }
-        wait_for_room(&mut state, cx, stop);
-        Poll::Pending
+        Ok(stop)
     }
 
     /// Receives one datagram; what does not fit is cut off.

@@ -31,7 +31,7 @@ use std::time::{Duration, Instant};
 
 use sidecore_sys::futex::{futex_wait, futex_wait_interruptible, futex_wake};
 
-use super::group::{Group, Queue};
+use super::group::{Group, Queue, lock};
 use crate::EvqId;
 use crate::evq::Waited;
 use crate::ual::Inner;
@@ -282,7 +282,11 @@ pub(crate) fn block<T>(
                 group.followers.hand_over();
                 led?;
             }
-            None => park(parker, left, interruptible)?,
+            None => {
+                // Not the leader's: see `Sockets::rest`.
+                lock(&group.lane).flush();
+                park(parker, left, interruptible)?;
+            }
         }
     }
 }

@@ -77,6 +77,11 @@ fn datagrams_answer_as_the_kernels() -> Result<()> {
 }
 
 #[test]
+fn forks_of_every_kind_are_as_the_kernels() -> Result<()> {
+    agree("forks")
+}
+
+#[test]
 fn threads_and_signals_end_calls_as_with_the_kernel() -> Result<()> {
     agree("threads")
 }

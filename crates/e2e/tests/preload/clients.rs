@@ -152,3 +152,49 @@ fn netcat_and_socat_carry_bytes() -> Result<()> {
     assert!(std::fs::read(&taken)? == whole);
     Ok(())
 }
+
+/// One thread sleeps on the event queue for all; another reads once after each poll, and never until there is nothing.
+const ONE_READ: &str = r#"
+import hashlib, select, socket, sys, threading, time
+idle = socket.create_server(("10.77.0.2", 0))
+threading.Thread(target=lambda: select.select([idle], [], []), daemon=True).start()
+time.sleep(0.2)
+for step in (1000, 16384, 65536):
+    s = socket.create_connection((sys.argv[1], int(sys.argv[2])))
+    s.setblocking(False)
+    s.send(b"GET / HTTP/1.0\r\n\r\n")
+    all = b""
+    while True:
+        if not select.select([s], [], [], 20)[0]:
+            raise SystemExit(f"nothing for long after {len(all)} bytes, {step} at a time")
+        data = s.recv(step)
+        if not data:
+            break
+        all += data
+    print(hashlib.sha256(all.split(b"\r\n\r\n", 1)[1]).hexdigest())
+"#;
+
+#[test]
+fn a_thread_that_reads_once_after_each_poll_keeps_no_window_shut() -> Result<()> {
+    if !available() || !have(&["python3", "sha256sum"]) {
+        return Ok(());
+    }
+    let ground = Ground::new()?;
+    ground.ip(&["link", "set", "lo", "up"])?;
+    let whole = body(1_000_000);
+    let listener = ground.listen()?;
+    let address = listener.local_addr()?;
+    let server = serve(listener, whole.clone(), || ());
+    let file = ground.folder().join("whole");
+    std::fs::write(&file, whole)?;
+    let mut sum = std::process::Command::new("sha256sum");
+    sum.arg(file);
+    let sum = String::from_utf8(finish(sum)?.stdout)?;
+    let sum = sum.split(' ').next().unwrap_or_default();
+    let mut python = command(&ground, "python3");
+    let (ip, port) = (address.ip().to_string(), address.port().to_string());
+    python.args(["-c", ONE_READ, &ip, &port]);
+    let told = String::from_utf8(finish(python)?.stdout)?;
+    assert_eq!(told.lines().collect::<Vec<_>>(), [sum; 3]);
+    end_serving(&ground, address, server)
+}

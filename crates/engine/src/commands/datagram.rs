@@ -88,7 +88,7 @@ fn bind_if_needed(cx: &mut Context<'_>, slot: u32) -> Result<(), Status> {
     };
     let unbound = matches!(dti.role, Role::Datagram { socket: None, .. });
     let options = unbound.then(|| super::socket::opening_options(dti));
-    let Role::Datagram { socket, .. } = &mut dti.role else {
+    let Role::Datagram { socket, peer, .. } = &mut dti.role else {
         return Err(Status::WrongState);
     };
     if let Some(options) = options {
@@ -98,11 +98,12 @@ fn bind_if_needed(cx: &mut Context<'_>, slot: u32) -> Result<(), Status> {
         } else {
             SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0))
         };
-        *socket = Some(
-            cx.stack
-                .udp_bind_with(any, &options, slot)
-                .map_err(super::socket::status_of)?,
-        );
+        let id = cx
+            .stack
+            .udp_bind_with(any, &options, slot)
+            .map_err(super::socket::status_of)?;
+        cx.stack.udp_set_peer(id, *peer);
+        *socket = Some(id);
     }
     Ok(())
 }

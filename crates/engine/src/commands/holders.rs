@@ -14,6 +14,7 @@ pub(super) fn bind(
     local: SocketAddr,
     options: &SocketOptions,
     key: u64,
+    connected: Option<SocketAddr>,
 ) -> Result<SocketAddr, StackError> {
     let joined = match key {
         0 => None,
@@ -33,12 +34,18 @@ pub(super) fn bind(
             (Some(number), bound?, None)
         }
     };
+    // Who has connected before keeps its peer.
+    let peer = connected.or(peer);
+    cx.stack.udp_set_peer(id, peer);
     if let Some(dti) = cx.tables.dtis.get_mut(slot) {
         dti.role = Role::Datagram {
             socket: Some(id),
             peer,
             shared: number,
         };
+    }
+    if let Some(remote) = connected {
+        cx.tables.connect_socket(slot, remote);
     }
     Ok(cx.stack.udp_local(id).unwrap_or(local))
 }

@@ -116,8 +116,11 @@ pub(super) fn bind(cx: &mut Context<'_>, command: &Command) -> Done {
             dti.role = Role::Bound(local);
             answer_address(local)
         }
-        Role::Datagram { socket: None, .. } => {
-            match holders::bind(cx, slot, local, &options, key) {
+        Role::Datagram {
+            socket: None, peer, ..
+        } => {
+            let before = *peer;
+            match holders::bind(cx, slot, local, &options, key, before) {
                 Ok(local) => answer_address(local),
                 Err(error) => status_of(error).into(),
             }
@@ -329,8 +332,9 @@ pub(super) fn connect(cx: &mut Context<'_>, command: &Command) -> Done {
     let local = match &mut dti.role {
         Role::Fresh => None,
         Role::Bound(local) => Some(*local),
-        Role::Datagram { peer, .. } => {
+        Role::Datagram { peer, socket, .. } => {
             *peer = Some(remote);
+            let _ = socket.map(|id| cx.stack.udp_set_peer(id, Some(remote)));
             cx.tables.connect_socket(slot, remote);
             return Done::Answer([0; 5]);
         }

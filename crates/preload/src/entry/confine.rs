@@ -28,7 +28,7 @@ fn ours() -> Option<&'static Process> {
     existing().filter(|process| !is_inside() && process.pid == std::process::id())
 }
 
-/// chroot(2). What was inherited and not used yet is asked for before: afterwards nobody could.
+/// chroot(2). What was inherited and not used yet is asked for before, and the engine opened: afterwards nobody could.
 ///
 /// # Safety
 ///
@@ -38,6 +38,7 @@ pub unsafe extern "C-unwind" fn chroot(path: *const c_char) -> c_int {
     if let Some(process) = ours() {
         within((), || {
             sockets(process).iter().for_each(|socket| socket.ask_now());
+            process.reach();
         });
     }
     // SAFETY: as libc's.

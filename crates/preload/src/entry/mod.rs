@@ -8,6 +8,7 @@ mod data;
 mod direct;
 mod epolls;
 mod files;
+mod forks;
 mod images;
 mod life;
 mod lists;

@@ -4,7 +4,7 @@ use std::arch::asm;
 
 use libc::{c_int, c_long, c_uint, c_ulong, c_void};
 
-use super::{confine, data, epolls, files, life, messages, names, numbers, waits};
+use super::{confine, data, epolls, files, forks, life, messages, names, numbers, waits};
 use crate::guard::is_inside;
 use crate::sys;
 
@@ -75,7 +75,7 @@ pub unsafe extern "C-unwind" fn syscall(
         return done;
     }
     // SAFETY: the program's promise.
-    match unsafe { instruction(number, all) } {
+    match unsafe { forks::by_number(number, all, || instruction(number, all)) } {
         error @ -4095..=-1 => {
             sys::set_errno(-error as c_int);
             -1

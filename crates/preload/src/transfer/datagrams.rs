@@ -84,6 +84,10 @@ impl Socket {
         asked: &Asked,
     ) -> Result<(), Errno> {
         self.check_source(asked, to)?;
+        let size = asked
+            .segment
+            .map_or_else(|| self.settings(|s| s.segment()), usize::from);
+        let size = segments::cut(bytes.len(), size)?;
         let (now, deadline) = (at_once(self, flags), Deadline::of(self, true));
         let to = to.map(canonical);
         let changes = [
@@ -97,20 +101,7 @@ impl Socket {
             before.push((option, self.option_as_set(option)));
             raw.set_option(option, value.into());
         }
-        let size = asked
-            .segment
-            .map_or_else(|| self.settings(|s| s.segment()), usize::from);
-        let sent = match segments::cut(bytes, size)? {
-            None => wait(raw, &deadline, now, || raw.send_to(bytes, to)),
-            Some(mut pieces) => pieces.try_fold(0, |sent, piece| {
-                match wait(raw, &deadline, now, || raw.send_to(piece, to)) {
-                    Ok(n) => Ok(sent + n),
-                    // Those that went are gone, and a program would send all of them once more: the others are lost.
-                    Err(_) if sent > 0 => Ok(sent),
-                    Err(error) => Err(error),
-                }
-            }),
-        };
+        let sent = wait(raw, &deadline, now, || raw.send_each_to(bytes, size, to));
         for (option, value) in before {
             raw.set_option(option, value);
         }

@@ -28,6 +28,8 @@ pub(crate) const CHECKSUM_OFFSET: usize = 6;
 pub(crate) struct UdpSocket {
     generation: u32,
     pub(crate) local: SocketAddr,
+    /// Whose datagrams alone it gets.
+    peer: Option<SocketAddr>,
     pub(crate) user: User,
     /// The next hop that it waits for.
     waits_for: Option<IpAddr>,
@@ -61,6 +63,11 @@ pub(crate) struct UdpSockets {
     live: usize,
 }
 
+/// An address and port, and nothing else that may be said beside them.
+fn plain(address: SocketAddr) -> SocketAddr {
+    SocketAddr::new(address.ip().to_canonical(), address.port())
+}
+
 impl UdpSockets {
     pub(crate) fn new(limit: usize) -> Self {
         Self {
@@ -85,16 +92,28 @@ impl UdpSockets {
         (socket.live && socket.generation == id.generation()).then_some(socket)
     }
 
-    /// The user of the socket that gets what is sent there.
-    pub(crate) fn user_at(&self, address: Ipv4Addr, port: u16) -> Option<User> {
-        let index = self.ports.find(address, port)?;
-        self.slots.get(index as usize).map(|socket| socket.user)
+    /// The user of the socket that gets what `from` sends there: rather one with that peer than one with none.
+    pub(crate) fn user_at(&self, address: Ipv4Addr, port: u16, from: SocketAddr) -> Option<User> {
+        let index = self
+            .ports
+            .find_by(address, port, |index| self.suits(index, from))?;
+        self.user(index)
     }
 
     /// The same for IPv6.
-    pub(crate) fn user_at6(&self, address: Ipv6Addr, port: u16) -> Option<User> {
-        let index = self.ports6.find(address, port)?;
-        self.slots.get(index as usize).map(|socket| socket.user)
+    pub(crate) fn user_at6(&self, address: Ipv6Addr, port: u16, from: SocketAddr) -> Option<User> {
+        let index = self
+            .ports6
+            .find_by(address, port, |index| self.suits(index, from))?;
+        self.user(index)
+    }
+
+    /// How well what `from` sends suits a socket; `None`: not at all, as it has another peer.
+    fn suits(&self, index: u32, from: SocketAddr) -> Option<u32> {
+        match self.slots.get(index as usize)?.peer {
+            None => Some(0),
+            Some(peer) => (peer == plain(from)).then_some(1),
+        }
     }
 
     /// A socket waits for a next hop.
@@ -122,6 +141,7 @@ impl UdpSockets {
         let mut socket = UdpSocket {
             generation: 0,
             local,
+            peer: None,
             user,
             waits_for: None,
             marking: Marking {
@@ -275,6 +295,16 @@ impl Stack {
             source: None,
         };
         self.udp.get(id).map_or(nowhere, |socket| socket.to_groups)
+    }
+
+    /// A UDP socket gets what this peer sends, and nothing else; `None`: what all send. Of sockets that share an address that with the sender for
+    /// its peer gets a datagram, else one without a peer. False if the id is stale.
+    pub fn udp_set_peer(&mut self, id: UdpId, peer: Option<SocketAddr>) -> bool {
+        let socket = self.udp.get_mut(id);
+        socket.is_some_and(|socket| {
+            socket.peer = peer.map(plain);
+            true
+        })
     }
 
     /// Where a UDP socket is bound; `None` if the id is stale.

@@ -21,7 +21,7 @@ impl UdpSockets {
         (socket.live && bound).then_some(socket.user)
     }
 
-    fn user(&self, index: u32) -> Option<User> {
+    pub(super) fn user(&self, index: u32) -> Option<User> {
         self.slots.get(index as usize).map(|socket| socket.user)
     }
 
@@ -125,7 +125,10 @@ impl Stack {
         if packet.broadcast && !self.addresses.is_local(packet.dst) {
             return self.handle_udp_to_many(packet, &datagram, host);
         }
-        let Some(user) = self.udp.user_at(packet.dst, header.dst_port) else {
+        let Some(user) = self
+            .udp
+            .user_at(packet.dst, header.dst_port, datagram.envelope.from)
+        else {
             self.counters.udp_to_nowhere += 1;
             // RFC 1122 section 4.1.3.1: "If a datagram arrives addressed to a UDP port for which there is no pending LISTEN
             // call, UDP SHOULD send an ICMP Port Unreachable message."

@@ -134,8 +134,9 @@ impl Stack {
             ipv6::PROTOCOL_UDP => {
                 let kind = kind_of(message, 0)?;
                 let datagram = UdpHeader::parse_quoted(transport).ok()?;
-                let user = self.udp.user_at6(header.src, datagram.src_port)?;
                 let remote = SocketAddrV6::new(header.dst, datagram.dst_port, 0, 0);
+                let (src, port) = (header.src, datagram.src_port);
+                let user = self.udp.user_at6(src, port, remote.into())?;
                 self.note_datagram_too_big(now, header.dst.into(), payload.end, kind);
                 let error = DatagramError {
                     remote: remote.into(),

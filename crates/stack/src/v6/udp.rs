@@ -205,7 +205,7 @@ impl Stack {
             };
             return self.deliver_to_all(&datagram, find, host);
         }
-        let Some(user) = self.udp.user_at6(dst, port) else {
+        let Some(user) = self.udp.user_at6(dst, port, datagram.envelope.from) else {
             self.counters.udp_to_nowhere += 1;
             // RFC 4443 section 3.1: code 4. Not about what was sent to a group of the link (section 2.4 (e.4)).
             if !packet.multicast {

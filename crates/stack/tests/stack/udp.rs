@@ -1,7 +1,7 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use sidecore_stack::StackError;
+use sidecore_stack::{SocketOptions, StackError};
 use sidecore_testkit::packet::{Packet, Station};
 use sidecore_testkit::{A, B, Datagram, Event, Pair, pattern};
 
@@ -163,4 +163,44 @@ fn over_the_loopback() {
     assert!(
         matches!(events[..], [(user, Event::IcmpError(to, _))] if user == user_a && to.port() == 3)
     );
+}
+
+/// As with the kernel's sockets: a server gives each peer a socket of its own at the one address, and keeps one for who comes next.
+#[test]
+fn of_sockets_at_one_address_that_of_the_peer_gets_what_it_sends() {
+    const SERVER: &str = "127.0.0.1:53";
+    let mut raw = Raw::new();
+    let shared = SocketOptions {
+        reuse_address: true,
+        ..SocketOptions::default()
+    };
+    let [(first, of_first), (second, of_second), (_, any)] =
+        [SERVER, SERVER, "0.0.0.0:53"].map(|local| {
+            let bound = raw.node.udp_bind_with(addr(local), &shared);
+            bound.expect("a port that may be shared")
+        });
+    let peer = |n: u16| SocketAddr::from(([127, 0, 0, 1], 1000 + n));
+    let clients = [0, 1, 2].map(|n| raw.node.udp_bind(peer(n)).0);
+    // Who gets what each client sends.
+    let takers = |raw: &mut Raw| {
+        for client in clients {
+            let sent = raw.node.udp_send(raw.now, client, addr(SERVER), b"x");
+            sent.expect("sent");
+        }
+        raw.turn();
+        let taken = raw.node.take_datagrams();
+        taken.iter().map(|d| d.user).collect::<Vec<_>>()
+    };
+    assert_eq!(takers(&mut raw), [of_second; 3], "the last bound");
+    assert!(raw.node.stack.udp_set_peer(second, Some(peer(1))));
+    assert_eq!(takers(&mut raw), [of_first, of_second, of_first]);
+    assert!(raw.node.stack.udp_set_peer(first, Some(peer(0))));
+    assert_eq!(takers(&mut raw), [of_first, of_second, any]);
+    assert!(raw.node.stack.udp_set_peer(second, None));
+    assert_eq!(takers(&mut raw), [of_first, of_second, of_second]);
+    // Nobody is there for the others: they are told.
+    raw.node.stack.udp_close(second);
+    assert!(raw.node.stack.udp_set_peer(first, Some(peer(7))));
+    assert_eq!(takers(&mut raw), [any; 3]);
+    assert!(!raw.node.stack.udp_set_peer(second, None), "stale");
 }

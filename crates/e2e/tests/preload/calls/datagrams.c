@@ -276,8 +276,43 @@ static void segments(void) {
     close(a);
 }
 
+/* One socket for each peer at one address, and one for who comes next, as servers have it. */
+static void peers(void) {
+    struct sockaddr_in here, first, second;
+    int on = 1, server = socket(AF_INET, SOCK_DGRAM, 0), next = socket(AF_INET, SOCK_DGRAM, 0);
+    int a = bound(SOCK_DGRAM, &first), b = bound(SOCK_DGRAM, &second);
+    socklen_t len = sizeof here;
+    setsockopt(server, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+    setsockopt(next, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+    here = loopback(0);
+    must(bind(server, (struct sockaddr *)&here, len) == 0, "bind");
+    must(getsockname(server, (struct sockaddr *)&here, &len) == 0, "getsockname");
+    must(connect(a, (struct sockaddr *)&here, len) == 0, "connect");
+    must(connect(b, (struct sockaddr *)&here, len) == 0, "connect");
+    send(a, "one", 3, 0);
+    receive("from the first", server, 100, 0, 0);
+    must(connect(server, (struct sockaddr *)&first, len) == 0, "connect");
+    say("the next one", bind(next, (struct sockaddr *)&here, len));
+    for (int i = 0; i < 3; i++) {
+        send(a, "of the first", 12, 0);
+        send(b, "of the second", 13, 0);
+        receive("at the first's", server, 100, 0, 0);
+        receive("at the next", next, 100, 0, 0);
+    }
+    say("no more", recv(server, &on, 1, MSG_DONTWAIT));
+    say("nor here", recv(next, &on, 1, MSG_DONTWAIT));
+    close(next);
+    send(b, "to nobody", 9, 0);
+    printf("refused: %d\n", !!(await_bits(b, POLLERR) & POLLERR));
+    say("it is told", recv(b, &on, 1, MSG_DONTWAIT));
+    close(server);
+    close(a);
+    close(b);
+}
+
 int main(void) {
     beside();
+    peers();
     together();
     segments();
     errors();
