@@ -171,7 +171,7 @@ pub unsafe extern "C-unwind" fn setsockopt(
     };
     if ours(copied.unwrap_or_default()) {
         let done = ask(|| socket.set(level, name, copied?).map(|()| 0));
-        if done == 0 && socket.is_proxied() && is_timeout(level, name) {
+        if done == 0 && is_timeout(level, name) && socket.is_proxied() {
             // SAFETY: as libc's.
             return unsafe { real::setsockopt(fd, level, name, value, len) };
         }
