@@ -31,6 +31,12 @@ pub const REUSE_PORT_KEY: u64 = 1;
 /// Chunk references in one [`Operation::ReturnChunks`].
 pub const RETURNS_MAX: usize = 9;
 
+/// Options in one [`Operation::SetOptions`].
+pub const OPTIONS_MAX: usize = 6;
+
+/// Bits of each one's value there.
+const OPTION_BITS: u32 = 40;
+
 /// What a command asks for. The body words are numbered from 0 (= word 3 of the entry).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[repr(u8)]
@@ -97,6 +103,10 @@ pub enum Operation {
     /// body 1: the number, body 2: the UAL that gave it. Answers with [`crate::EventKind::Attached`], or is refused with
     /// [`crate::Status::BadHandle`] (nothing of the kind was given), and then there is no DTI.
     Attach = 19,
+    /// Set several options, one after the other. Body 0: their numbers ([`crate::command::Opt`]), one a byte, the first lowest, [`OPTIONS_MAX`] at
+    /// most; a zero ends them. Body 1..5: their values, five bytes each, the first lowest. Quiet unless NOTIFY; the first that is refused is told,
+    /// and those after it are set all the same.
+    SetOptions = 20,
 }
 
 impl Operation {
@@ -104,7 +114,7 @@ impl Operation {
     #[inline]
     pub const fn from_raw(raw: u8) -> Option<Self> {
         use Operation::*;
-        const ALL: [Operation; 20] = [
+        const ALL: [Operation; 21] = [
             Nop,
             CreateStream,
             CreateDatagram,
@@ -125,6 +135,7 @@ impl Operation {
             Membership,
             Detach,
             Attach,
+            SetOptions,
         ];
         if (raw as usize) < ALL.len() {
             Some(ALL[raw as usize])
@@ -404,6 +415,39 @@ impl Command {
         command
     }
 
+    /// Adds an option to a [`Operation::SetOptions`]; false, and nothing is done, if it is full or the value has more than five bytes.
+    pub fn add_option(&mut self, option: Opt, value: u64) -> bool {
+        let count = (64 - self.body[0].leading_zeros()).div_ceil(8) as usize;
+        if count >= OPTIONS_MAX || value >> OPTION_BITS != 0 {
+            return false;
+        }
+        self.body[0] |= (option as u64) << (8 * count);
+        let at = count as u32 * OPTION_BITS;
+        let (word, bit) = ((at / 64) as usize, at % 64);
+        self.body[1 + word] |= value << bit;
+        if bit > 64 - OPTION_BITS {
+            self.body[2 + word] |= value >> (64 - bit);
+        }
+        true
+    }
+
+    /// Numbers and values of a [`Operation::SetOptions`]: at most [`OPTIONS_MAX`], of which any may be no option's.
+    pub fn options(&self) -> impl Iterator<Item = (u64, u64)> + use<> {
+        let body = self.body;
+        let mut numbers = body[0];
+        (0..OPTIONS_MAX as u32).map_while(move |n| {
+            let number = numbers & 0xff;
+            numbers >>= 8;
+            let at = n * OPTION_BITS;
+            let (word, bit) = ((at / 64) as usize, at % 64);
+            let mut value = body[1 + word] >> bit;
+            if bit > 64 - OPTION_BITS {
+                value |= body[2 + word] << (64 - bit);
+            }
+            (number != 0).then_some((number, value & ((1 << OPTION_BITS) - 1)))
+        })
+    }
+
     /// The extent in body 0 and 1, unchecked.
     #[inline]
     pub const fn extent(&self) -> Extent {
@@ -498,13 +542,13 @@ mod tests {
         let back = Command::decode(&command.encode().with_mark(77)).unwrap();
         assert_eq!(back, command);
         assert_eq!(back.extent(), extent);
-        assert_eq!(Command::decode(&Entry::new(20, 0, 0, [0; 7])), None);
+        assert_eq!(Command::decode(&Entry::new(21, 0, 0, [0; 7])), None);
         assert_eq!(Command::decode(&Entry::new(255, 0, 0, [0; 7])), None);
     }
 
     #[test]
     fn every_operation_has_its_number() {
-        for raw in 0..=19 {
+        for raw in 0..=20 {
             assert_eq!(Operation::from_raw(raw).unwrap() as u8, raw);
         }
         for raw in 1..=36 {
@@ -512,6 +556,40 @@ mod tests {
         }
         assert_eq!(Opt::from_raw(0), None);
         assert_eq!(Opt::from_raw(37), None);
+    }
+
+    #[test]
+    fn several_options_travel_in_one_entry() {
+        use Opt::*;
+        let most = (1 << OPTION_BITS) - 1;
+        let all = [
+            (Descriptor, most),
+            (NoDelay, 1),
+            (Keepalive, most),
+            (KeepaliveIdle, 300_000_000),
+            (KeepaliveInterval, most - 1),
+            (KeepaliveProbes, 3),
+        ];
+        for len in 0..=all.len() {
+            let mut command = Command::new(Operation::SetOptions, HANDLE, 0);
+            for (option, value) in &all[..len] {
+                assert!(command.add_option(*option, *value));
+            }
+            let back = Command::decode(&command.encode().with_mark(1)).unwrap();
+            let expected = all[..len].iter().map(|(o, v)| (*o as u64, *v));
+            assert!(back.options().eq(expected), "{len}");
+        }
+        let mut full = Command::new(Operation::SetOptions, HANDLE, 0);
+        assert!(!full.add_option(NoDelay, most + 1), "six bytes");
+        assert_eq!(full.body, [0; 5]);
+        for _ in 0..OPTIONS_MAX {
+            assert!(full.add_option(NoDelay, most));
+        }
+        let before = full;
+        assert!(!full.add_option(NoDelay, 0));
+        assert_eq!(full, before);
+        full.body = [u64::MAX; 5];
+        assert!(full.options().eq([(255, most); OPTIONS_MAX]), "hostile");
     }
 
     #[test]

@@ -32,6 +32,8 @@ pub struct Lane {
     producer: Option<Producer>,
     /// Chunks to be given back that no command carries yet.
     returns: Vec<u32>,
+    /// Options to be set that were not posted yet.
+    options: Option<Command>,
     /// Something was posted since the last flush.
     posted: bool,
     _not_sync: PhantomData<Cell<()>>,
@@ -42,6 +44,7 @@ impl Lane {
         let IdleLane {
             producer,
             mut returns,
+            options,
         } = idle;
         returns.reserve(RETURNS_MAX);
         Self {
@@ -50,6 +53,7 @@ impl Lane {
             engine,
             producer: Some(producer),
             returns,
+            options,
             posted: false,
             _not_sync: PhantomData,
         }
@@ -63,6 +67,14 @@ impl Lane {
     /// Posts any command: what all other calls do. The command's `evq` may name another queue than the DTI's for the answer.
     #[inline]
     pub fn post(&mut self, command: Command) -> Result<(), PostError> {
+        if self.options.is_some() {
+            self.post_options()?;
+        }
+        self.push(command)
+    }
+
+    #[inline(always)]
+    fn push(&mut self, command: Command) -> Result<(), PostError> {
         let Some(producer) = &mut self.producer else {
             return Err(PostError::LaneFull);
         };
@@ -80,7 +92,8 @@ impl Lane {
     #[inline]
     pub fn has_room(&mut self, n: u32) -> bool {
         let known = self.producer.as_mut().map_or(0, Producer::free);
-        known >= n || self.free() >= n
+        // Options that wait go first.
+        known >= n + u32::from(self.options.is_some()) || self.free() >= n
     }
 
     /// How many commands can be posted for certain. Looks at a line of the engine's: [`Self::has_room`] is the better question where it will
@@ -91,7 +104,8 @@ impl Lane {
         };
         let taken = self.ual.taken(self.index);
         let outstanding = (producer.pushed() as u32).wrapping_sub(taken);
-        producer.capacity().saturating_sub(outstanding)
+        let first = u32::from(self.options.is_some());
+        producer.capacity().saturating_sub(outstanding + first)
     }
 
     fn create(
@@ -401,6 +415,8 @@ impl Lane {
     }
 
     /// Sets an option (TCP_NODELAY, TCP_CORK, keepalive …). Quiet when it succeeds, unless [`flags::NOTIFY`] is given.
+    ///
+    /// With neither flags nor a cookie, several for one DTI go into one command: with the lane's next one, or with [`Self::flush`].
     pub fn set_option(
         &mut self,
         dti: Dti,
@@ -409,11 +425,43 @@ impl Lane {
         flags: u8,
         cookie: u64,
     ) -> Result<(), PostError> {
+        if flags == 0 && cookie == 0 && self.gather_option(dti, option, value)? {
+            return Ok(());
+        }
         let mut command =
             Command::new(Operation::SetOption, dti.handle(), cookie).with_flags(flags);
         command.body[0] = option as u64;
         command.body[1] = value;
         self.post(command)
+    }
+
+    /// Puts an option beside those that wait; false: it takes a command of its own.
+    fn gather_option(&mut self, dti: Dti, option: Opt, value: u64) -> Result<bool, PostError> {
+        if let Some(waiting) = &mut self.options {
+            if waiting.dti == dti && waiting.add_option(option, value) {
+                return Ok(true);
+            }
+            self.post_options()?;
+        }
+        let mut first = Command::new(Operation::SetOptions, dti.handle(), 0);
+        let fits = first.add_option(option, value);
+        self.options = fits.then_some(first);
+        Ok(fits)
+    }
+
+    /// Posts the options that wait.
+    #[cold]
+    fn post_options(&mut self) -> Result<(), PostError> {
+        if let Some(options) = self.options {
+            self.push(options)?;
+            self.options = None;
+        }
+        Ok(())
+    }
+
+    /// Whether there is something that flushing has not posted, as the lane is full.
+    pub(crate) fn has_options(&self) -> bool {
+        self.options.is_some()
     }
 
     /// Changes what a datagram DTI, which must be bound, listens to: joins and leaves groups and their sources. Quiet when it succeeds,
@@ -467,10 +515,14 @@ impl Lane {
         self.post(command.with_flags(flags::NOTIFY))
     }
 
-    /// Posts the chunks that wait to be returned, and wakes the engine if it sleeps or does not poll this lane at the moment. To be called
+    /// Posts the chunks that wait to be returned, and options that wait to be set, and wakes the engine if it sleeps or does not poll this lane at the moment. To be called
     /// after posting, once for many commands: it costs a memory fence, and a system call only when the engine sleeps.
     #[inline]
     pub fn flush(&mut self) {
+        if self.options.is_some() {
+            // Where the lane is full they go with what is posted next.
+            let _ = self.post_options();
+        }
         self.post_returns(1);
         if std::mem::take(&mut self.posted)
             && let Some(producer) = &self.producer
@@ -485,7 +537,11 @@ impl Drop for Lane {
         self.flush();
         if let Some(producer) = self.producer.take() {
             let returns = std::mem::take(&mut self.returns);
-            let idle = IdleLane { producer, returns };
+            let idle = IdleLane {
+                producer,
+                returns,
+                options: self.options.take(),
+            };
             self.ual.put_lane_back(self.index, idle);
         }
     }

@@ -69,6 +69,8 @@ pub(crate) struct IdleLane {
     pub(crate) producer: Producer,
     /// Chunks that its last user could not return any more.
     pub(crate) returns: Vec<u32>,
+    /// … and options that it could not set.
+    pub(crate) options: Option<sidecore_abi::Command>,
 }
 
 /// The ends of an event queue, while nobody claims it. (Its default is no queue at all.)
@@ -312,6 +314,7 @@ fn ends(control: &AppControl, granted: &Granted) -> Option<Ends> {
         Some(Some(IdleLane {
             producer: control.dbq(lane, lane % g.engines)?,
             returns: Vec::new(),
+            options: None,
         }))
     };
     let queue = |evq: u32| {

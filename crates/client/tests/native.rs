@@ -603,3 +603,77 @@ fn opening_says_why_not() {
         "no descriptors"
     );
 }
+
+#[test]
+fn options_that_nobody_asks_about_go_together() {
+    let (ual, mut engine) = open(
+        &UalConfig {
+            lane_order: 6,
+            ..small()
+        },
+        1,
+    );
+    let mut lane = ual.lane().unwrap();
+    let queue = ual.event_queue().unwrap();
+    let dti = lane.create_stream(&queue, &queue).unwrap();
+    let other = lane.create_stream(&queue, &queue).unwrap();
+    assert_eq!(engine.commands().len(), 2);
+    let numbers = |command: &Command| command.options().collect::<Vec<_>>();
+    let keepalive = Opt::Keepalive as u64;
+    let nodelay = Opt::NoDelay as u64;
+
+    // With the next command, before it.
+    lane.set_option(dti, Opt::NoDelay, 1, 0, 0).unwrap();
+    lane.set_option(dti, Opt::Keepalive, 0, 0, 0).unwrap();
+    assert!(engine.commands().is_empty());
+    lane.send_inline(dti, b"x", 0, 1).unwrap();
+    let commands = engine.commands();
+    let operations: Vec<_> = commands.iter().map(|(_, c)| c.operation).collect();
+    assert_eq!(operations, [Operation::SetOptions, Operation::Send]);
+    assert_eq!(commands[0].1.dti, dti);
+    assert_eq!(numbers(&commands[0].1), [(nodelay, 1), (keepalive, 0)]);
+
+    // With a flush; each DTI's in a command of its own, six in each.
+    lane.set_option(other, Opt::NoDelay, 1, 0, 0).unwrap();
+    for value in 0..7 {
+        lane.set_option(dti, Opt::Keepalive, value, 0, 0).unwrap();
+    }
+    lane.flush();
+    let commands = engine.commands();
+    let found: Vec<_> = commands.iter().map(|(_, c)| (c.dti, numbers(c))).collect();
+    let six = (0..6).map(|value| (keepalive, value)).collect();
+    assert_eq!(
+        found,
+        [
+            (other.handle(), vec![(nodelay, 1)]),
+            (dti.handle(), six),
+            (dti.handle(), vec![(keepalive, 6)])
+        ]
+    );
+    lane.flush();
+    assert!(engine.commands().is_empty());
+
+    // What does not fit, or is to be answered, goes by itself, in its place.
+    lane.set_option(dti, Opt::NoDelay, 0, 0, 0).unwrap();
+    lane.set_option(dti, Opt::Linger, u64::MAX, 0, 0).unwrap();
+    lane.set_option(dti, Opt::NoDelay, 1, 0, 0).unwrap();
+    lane.set_option(dti, Opt::NoDelay, 0, flags::NOTIFY, 0)
+        .unwrap();
+    let commands = engine.commands();
+    let operations: Vec<_> = commands.iter().map(|(_, c)| c.operation).collect();
+    use Operation::{SetOption, SetOptions};
+    assert_eq!(operations, [SetOptions, SetOption, SetOptions, SetOption]);
+    assert_eq!(commands[1].1.body[..2], [Opt::Linger as u64, u64::MAX]);
+
+    // They take a place on the lane, too.
+    let free = lane.free();
+    lane.set_option(dti, Opt::NoDelay, 1, 0, 0).unwrap();
+    assert_eq!(lane.free(), free - 1);
+    lane.flush();
+    assert_eq!(engine.command().operation, SetOptions);
+
+    // A lane that is given back is flushed.
+    lane.set_option(dti, Opt::NoDelay, 1, 0, 0).unwrap();
+    drop(lane);
+    assert_eq!(engine.command().operation, SetOptions);
+}

@@ -628,3 +628,62 @@ fn urgent_data_is_told_before_it_comes() {
     );
     engine.stop();
 }
+
+#[test]
+fn of_several_options_each_is_set_or_refused() {
+    let engine = start();
+    let mut end = End::new(&engine);
+    let (client, server) = end.pair();
+    let together = [
+        (Opt::NoDelay, 1),
+        (Opt::KeepaliveIdle, 9_000_000),
+        (Opt::Keepalive, 1),
+        (Opt::KeepaliveInterval, 2_000_000),
+        (Opt::KeepaliveProbes, 4),
+    ];
+    for (option, value) in together {
+        end.lane.set_option(server, option, value, 0, 0).unwrap();
+    }
+    for (option, value) in together {
+        assert_eq!(end.option(server, option), value, "{option:?}");
+    }
+    // Off, its times stay.
+    end.lane
+        .set_option(server, Opt::Keepalive, 0, 0, 0)
+        .unwrap();
+    assert_eq!(end.option(server, Opt::Keepalive), 0);
+    assert_eq!(end.option(server, Opt::KeepaliveIdle), 9_000_000);
+    end.lane
+        .set_option(server, Opt::KeepaliveProbes, 7, 0, 0)
+        .unwrap();
+    assert_eq!(end.option(server, Opt::Keepalive), 0, "times alone");
+    end.lane
+        .set_option(server, Opt::Keepalive, 1, 0, 0)
+        .unwrap();
+    assert_eq!(end.option(server, Opt::KeepaliveProbes), 7);
+    assert_eq!(end.option(server, Opt::KeepaliveInterval), 2_000_000);
+
+    // A number that is no option's, a value that is none, and two that are good.
+    let mut command = sidecore_client::Command::new(Operation::SetOptions, client.handle(), 5);
+    assert!(command.add_option(Opt::KeepaliveIdle, 0));
+    assert!(command.add_option(Opt::Keepalive, 1));
+    assert!(command.add_option(Opt::TrafficClass, 256));
+    assert!(command.add_option(Opt::KeepaliveProbes, 5));
+    command.body[0] |= 0xff << 32;
+    end.lane.post(command).unwrap();
+    let refused = end.find(client, EventKind::Completion);
+    assert_eq!((refused.status, refused.cookie), (Status::Invalid, 5));
+    assert_eq!(refused.body[4], Operation::SetOptions as u64);
+    assert_eq!(end.option(client, Opt::Keepalive), 1);
+    assert_eq!(end.option(client, Opt::KeepaliveProbes), 5);
+    // Any words at all, and a DTI that is not there.
+    command.body = [u64::MAX; 5];
+    end.lane.post(command).unwrap();
+    let refused = end.find(client, EventKind::Completion);
+    assert_eq!(refused.status, Status::Invalid);
+    command.dti.generation += 7;
+    end.lane.post(command).unwrap();
+    let refused = end.next();
+    assert_eq!(refused.status, Status::BadHandle);
+    engine.stop();
+}

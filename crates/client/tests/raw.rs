@@ -4,11 +4,12 @@ mod engine;
 
 use std::io::{ErrorKind, IoSlice, IoSliceMut, Read, Write};
 use std::net::IpAddr;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use engine::{ADDRESS, group, start};
 use sidecore_client::blocking::{TcpListener, TcpStream};
 use sidecore_client::{Opt, RawSocket, Share};
+use sidecore_engine::EngineHandle;
 
 #[test]
 fn an_error_behind_bytes_is_told_by_the_next_call() {
@@ -122,5 +123,61 @@ fn datagrams_of_one_call_go_all_or_not_at_all() {
     assert_eq!(next(), b"", "of the refused one none came");
     let many = sender.send_each_to(&[0; 129], 1, to).unwrap_err();
     assert_eq!(many.kind(), ErrorKind::InvalidInput);
+    engine.stop();
+}
+
+/// Commands that the engine has read so far.
+fn commands(engine: &EngineHandle) -> u64 {
+    let stat = engine.stat_json().unwrap();
+    let (_, after) = stat.split_once("\"commands\":").unwrap();
+    let digits = after.trim_start().split(|c: char| !c.is_ascii_digit());
+    digits.into_iter().next().unwrap().parse().unwrap()
+}
+
+#[test]
+fn options_that_wait_are_set_when_somebody_looks_or_asks() {
+    let engine = start();
+    let sockets = group(&engine);
+    let listener = TcpListener::bind(&sockets, (ADDRESS, 0)).unwrap();
+    let local = listener.local_addr().unwrap();
+    let ours = RawSocket::connect(&sockets, None, &[], local).unwrap();
+    let (theirs, _) = listener.accept().unwrap();
+    ours.block(None, || ours.connected()).unwrap();
+    let options = [
+        (Opt::Keepalive, 1),
+        (Opt::KeepaliveIdle, 300_000_000),
+        (Opt::KeepaliveProbes, 3),
+    ];
+    for (option, value) in options {
+        ours.set_option(option, value);
+    }
+    for (option, value) in options {
+        assert_eq!(ours.option(option).unwrap(), value, "{option:?}");
+    }
+
+    // One command for all, and that when somebody looks.
+    let before = commands(&engine);
+    for (option, value) in options {
+        ours.set_option(option, value);
+    }
+    assert_eq!(commands(&engine), before);
+    ours.turn();
+    let end = Instant::now() + Duration::from_secs(20);
+    while commands(&engine) == before && Instant::now() < end {
+        std::thread::yield_now();
+    }
+    assert_eq!(commands(&engine), before + 1);
+
+    // Once bytes are on their way, what may let them go is told at once.
+    ours.write(&[IoSlice::new(b"x")], 0).unwrap();
+    // The write was read, too.
+    assert_eq!(ours.option(Opt::NoDelay).unwrap(), 0);
+    let before = commands(&engine);
+    ours.set_option(Opt::NoDelay, 1);
+    while commands(&engine) == before && Instant::now() < end {
+        std::thread::yield_now();
+    }
+    assert_eq!(commands(&engine), before + 1);
+    drop(theirs);
     engine.stop();
 }

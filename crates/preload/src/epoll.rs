@@ -25,6 +25,7 @@ use rustix::io::Errno;
 
 use crate::cancel::Sleep;
 use crate::kick::Kick;
+use crate::mix::Mix;
 use crate::poll;
 use crate::process::{Process, process};
 use crate::socket::Socket;
@@ -44,7 +45,7 @@ type Key = (RawFd, usize);
 
 #[derive(Default)]
 struct Inner {
-    items: HashMap<Key, Arc<Item>>,
+    items: HashMap<Key, Arc<Item>, Mix>,
     ready: VecDeque<Arc<Item>>,
     /// Threads that may sleep.
     sleepers: Vec<Arc<Kick>>,

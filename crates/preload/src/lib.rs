@@ -26,6 +26,7 @@ mod kick;
 mod lent;
 mod log;
 mod memory;
+mod mix;
 mod options;
 mod poll;
 mod process;

@@ -188,14 +188,21 @@ impl Settings {
 
     /// What an accepted connection has of its listener's.
     pub(crate) fn of_child(&self) -> Self {
-        let mut child = self.clone();
-        child.set.retain(|(level, name, _)| {
+        let inherited = |(level, name, _): &&(c_int, c_int, Value)| {
             let name = (*level, *name);
             name != REUSE_PORT
                 && name != (libc::IPPROTO_TCP, libc::TCP_FASTOPEN)
                 && name != (libc::IPPROTO_TCP, libc::TCP_DEFER_ACCEPT)
-        });
-        child
+        };
+        // With room for what is set on it next.
+        let mut set = Vec::with_capacity(self.set.len() + USUAL);
+        set.extend(self.set.iter().filter(inherited).cloned());
+        Self {
+            set,
+            groups: self.groups.clone(),
+            corked: None,
+            ..*self
+        }
     }
 
     /// Which messages a receive gives.

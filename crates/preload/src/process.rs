@@ -347,6 +347,8 @@ impl Process {
     /// From now on others may hold what is here. The agent is told once.
     pub(crate) fn spreads(&self) {
         let Some(link) = self.opened() else { return };
+        // The numbers of descriptors among them: another may ask for these, when this process is no more.
+        link.sockets.post_options();
         if !self.spread.swap(true, Ordering::Relaxed) && link.ual.spread().is_err() {
             self.spread.store(false, Ordering::Relaxed);
         }

@@ -159,6 +159,8 @@ pub(crate) struct Connections {
     live: usize,
     /// What was found last.
     last: u32,
+    /// Where the next hop of a connection was found last that did not know: probably that of the next.
+    pub(crate) neighbor: u16,
 }
 
 #[derive(Debug)]
@@ -215,6 +217,7 @@ impl Connections {
             hasher,
             live: 0,
             last: 0,
+            neighbor: 0,
         }
     }
 
@@ -333,35 +336,42 @@ impl Connections {
         if new.endpoints.is_loopback() {
             flags |= flag::LOOPBACK;
         }
-        let mut slot = Slot {
-            key,
-            user: new.user,
-            generation: 0,
-            owner: new.owner,
-            flags,
-            neighbor: 0,
-            queue: Links::UNLINKED,
-            timer: TimerNode::UNARMED,
-            group: Links::UNLINKED,
-            irs: new.irs,
-            next_hop,
-            tcp: new.tcp,
-            listener: new.listener,
-            marking: new.marking,
-        };
-        slot.note_marking();
+        let neighbor = self.neighbor;
         let index = match self.free.pop_front(&mut self.slots) {
             Some(index) => {
-                slot.generation = self[index].generation;
-                self[index] = slot;
+                // One by one, so that the control block is moved once; its generation stays.
+                let slot = &mut self[index];
+                (slot.key, slot.user, slot.owner, slot.flags) = (key, new.user, new.owner, flags);
+                slot.neighbor = neighbor;
+                (slot.queue, slot.group) = (Links::UNLINKED, Links::UNLINKED);
+                slot.timer = TimerNode::UNARMED;
+                (slot.irs, slot.next_hop) = (new.irs, next_hop);
+                slot.tcp = new.tcp;
+                (slot.listener, slot.marking) = (new.listener, new.marking);
                 index
             }
             None => {
                 let index = self.slots.0.len() as u32;
-                self.slots.0.push(slot);
+                self.slots.0.push(Slot {
+                    key,
+                    user: new.user,
+                    generation: 0,
+                    owner: new.owner,
+                    flags,
+                    neighbor,
+                    queue: Links::UNLINKED,
+                    timer: TimerNode::UNARMED,
+                    group: Links::UNLINKED,
+                    irs: new.irs,
+                    next_hop,
+                    tcp: new.tcp,
+                    listener: new.listener,
+                    marking: new.marking,
+                });
                 index
             }
         };
+        self[index].note_marking();
         self.live += 1;
         let inserted = match new.endpoints {
             Endpoints::V4(key, _) => self.flows.insert(key.tag(&self.hasher), index),

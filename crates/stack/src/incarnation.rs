@@ -1,8 +1,8 @@
 //! Where a connection's sequence numbers begin, if there was one between the same two ends before.
 
-use core::net::SocketAddr;
+use core::net::{IpAddr, SocketAddr};
 
-use sidecore_tcp::{Instant, initial_sequence_number};
+use sidecore_tcp::{Instant, initial_sequence_number, timestamp_offset};
 use sidecore_wire::SeqNumber;
 
 use crate::stack::Stack;
@@ -10,6 +10,9 @@ use crate::stack::Stack;
 /// How far beyond its predecessor's last sequence number a connection begins: more than an unscaled window, so that no ACK of
 /// the one counts for the other (Linux does the same).
 const BEYOND: u32 = 65_535 + 2;
+
+/// Two addresses, local and remote, and the timestamp offset of connections between them.
+pub(crate) type Offset = ((IpAddr, IpAddr), u32);
 
 /// A connection in TIME-WAIT that has given way to a new one between the same two ends.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -30,6 +33,20 @@ impl Stack {
             remote,
             next,
         });
+    }
+
+    /// A new connection's timestamp offset, which is the same for all connections between two addresses: those that come one after the other
+    /// mostly are.
+    pub(crate) fn timestamp_offset(&mut self, local: SocketAddr, remote: SocketAddr) -> u32 {
+        let ends = (local.ip(), remote.ip());
+        match self.last_offset {
+            Some((known, offset)) if known == ends => offset,
+            _ => {
+                let offset = timestamp_offset(&self.keys.sequence, local, remote);
+                self.last_offset = Some((ends, offset));
+                offset
+            }
+        }
     }
 
     /// A new connection's initial sequence number (RFC 6528).

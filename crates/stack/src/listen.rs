@@ -2,7 +2,7 @@
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
 
-use sidecore_tcp::{Config, Connection, Instant, timestamp_offset};
+use sidecore_tcp::{Config, Connection, Instant};
 use sidecore_wire::{TcpFlags, TcpHeader, ipv6};
 
 use crate::address::Route;
@@ -458,20 +458,19 @@ impl Stack {
         let options = self.listeners.slots[at as usize].options.clone();
         let config = self.tcp_config(&options, local, remote, endpoints.is_loopback());
         let iss = self.initial_sequence(now, local, remote);
-        let mut tcp = Connection::accept(now, &config, iss, header);
-        tcp.set_receive_limit(u64::from(options.receive_window));
         let verdict = self.judge_fast_open(now, at, header, (local, remote));
-        let early = fast_open::prepare(&mut tcp, verdict);
-        let new = NewConnection {
+        // The control block is made where it stays until it goes into its slot.
+        let mut new = NewConnection {
             endpoints,
             owner: Owner::Listener,
             user: DETACHED,
             irs: header.seq,
             listener: at,
             marking: Marking::of(&options),
-            tcp,
+            tcp: Connection::accept(now, &config, iss, header),
         };
-        if early {
+        new.tcp.set_receive_limit(u64::from(options.receive_window));
+        if fast_open::prepare(&mut new.tcp, verdict) {
             self.open_early(now, at, new, payload, host);
         } else if let Some(index) = self.insert_embryonic(at, new) {
             self.touch(index);
@@ -519,7 +518,7 @@ impl Stack {
 
     /// What a connection is set up with.
     pub(crate) fn tcp_config(
-        &self,
+        &mut self,
         options: &SocketOptions,
         local: SocketAddr,
         remote: SocketAddr,
@@ -547,7 +546,7 @@ impl Stack {
             config.base_mss = config.base_mss.max(ipv6::MIN_MTU - HEADERS_V6);
         }
         config.default_peer_mss = default_mss;
-        config.timestamp_offset = timestamp_offset(&self.keys.sequence, local, remote);
+        config.timestamp_offset = self.timestamp_offset(local, remote);
         config.no_delay = options.no_delay.unwrap_or(config.no_delay);
         config.keepalive = options.keepalive.or(config.keepalive);
         config.user_timeout = options.user_timeout.or(config.user_timeout);

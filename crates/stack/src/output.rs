@@ -194,6 +194,7 @@ impl Stack {
         match resolution {
             Resolution::Known(place, station) => {
                 self.connections[index].neighbor = place;
+                self.connections.neighbor = place;
                 Ok(Some(station))
             }
             Resolution::Pending(place) => {

@@ -272,10 +272,13 @@ impl Stack {
             self.urgent_ahead(index, host);
         }
         self.common_outcome(index, outcome, *payload, host);
-        if let Some(reason) = outcome.closed {
-            self.ended(index, reason, host);
+        match outcome.closed {
+            Some(reason) => {
+                self.ended(index, reason, host);
+                self.touch(index);
+            }
+            None => self.touch_if_due(index),
         }
-        self.touch(index);
         Verdict::Done
     }
 

@@ -318,7 +318,8 @@ impl Stack {
             | SocketOption::MtuDiscovery(_) => return false,
         }
         slot.note_marking();
-        self.touch(index);
+        // Most say nothing about what goes out now.
+        self.touch_if_due(index);
         true
     }
 

@@ -15,7 +15,7 @@ use crate::dhcp;
 use crate::fast_open;
 use crate::groups::Groups;
 use crate::hash::Keys;
-use crate::incarnation::Predecessor;
+use crate::incarnation::{Offset, Predecessor};
 use crate::limiter::Limiter;
 use crate::list::List;
 use crate::listen::Listeners;
@@ -53,6 +53,8 @@ pub struct Stack {
     pub(crate) paths: PathMtus,
     /// The connection in TIME-WAIT that gave way last.
     pub(crate) predecessor: Option<Predecessor>,
+    /// That of the last connection that began.
+    pub(crate) last_offset: Option<Offset>,
     pub(crate) echo_limiter: Limiter,
     pub(crate) error_limiter: Limiter,
     pub(crate) challenges: ChallengeBudget,
@@ -94,6 +96,7 @@ impl Stack {
             ephemeral: EphemeralPorts::new(config.ephemeral_ports.clone(), keys.ports),
             paths: PathMtus::new(config.path_mtus, keys.ports),
             predecessor: None,
+            last_offset: None,
             echo_limiter: Limiter::new(config.echo_rate, now),
             error_limiter: Limiter::new(config.icmp_error_rate, now),
             challenges: ChallengeBudget::new(config.challenge_acks, keys.challenges),

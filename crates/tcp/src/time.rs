@@ -155,12 +155,14 @@ impl Sub for Instant {
 
 /// A duration in whole milliseconds, rounded up (a timer must not fire early), saturating at 49 days.
 pub(crate) fn millis(duration: Duration) -> u32 {
-    let millis = duration.as_nanos().div_ceil(1_000_000);
-    u32::try_from(millis).unwrap_or(u32::MAX)
+    let below = duration.subsec_nanos().div_ceil(1_000_000);
+    let millis = duration.as_secs().saturating_mul(1_000);
+    u32::try_from(millis.saturating_add(below.into())).unwrap_or(u32::MAX)
 }
 
 /// A duration in whole microseconds, rounded up, saturating at 71 minutes.
 pub(crate) fn micros(duration: Duration) -> u32 {
-    let micros = duration.as_nanos().div_ceil(1_000);
-    u32::try_from(micros).unwrap_or(u32::MAX)
+    let below = duration.subsec_nanos().div_ceil(1_000);
+    let micros = duration.as_secs().saturating_mul(1_000_000);
+    u32::try_from(micros.saturating_add(below.into())).unwrap_or(u32::MAX)
 }

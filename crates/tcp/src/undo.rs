@@ -69,6 +69,11 @@ impl Connection {
         self.cold.undo.frto = Frto::Off;
     }
 
+    /// Whether an ACK may still tell that nothing was lost.
+    pub(crate) fn undo_is_possible(&self) -> bool {
+        self.cold.undo.active
+    }
+
     pub(crate) fn undo_forget(&mut self) {
         self.cold.undo.active = false;
     }

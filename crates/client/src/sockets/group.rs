@@ -3,11 +3,12 @@
 use std::collections::VecDeque;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::task::Waker;
 use std::time::{Duration, Instant};
 
+use sidecore_abi::command::Opt;
 use sidecore_abi::{Command, DtiHandle, Event, EventKind, Operation, Status};
 
 use super::config::{SocketsConfig, Wakes};
@@ -97,6 +98,10 @@ pub(crate) struct Group {
     table: Mutex<Table>,
     /// Commands that must be posted and found the lane full.
     deferred: Mutex<VecDeque<(Command, Option<Dti>)>>,
+    /// How many they are. Written with their lock held.
+    late: AtomicUsize,
+    /// Options wait on the lane for the next command, or for the next look at the queue.
+    gathered: AtomicBool,
     cookies: AtomicU64,
     dead: AtomicBool,
     /// No other group of this process has it.
@@ -122,6 +127,8 @@ impl Group {
             followers: Followers::default(),
             table: Mutex::new(Table::default()),
             deferred: Mutex::new(VecDeque::new()),
+            late: AtomicUsize::new(0),
+            gathered: AtomicBool::new(false),
             cookies: AtomicU64::new(1),
             dead: AtomicBool::new(false),
             number: GROUPS.fetch_add(1, Ordering::Relaxed),
@@ -203,6 +210,7 @@ impl Group {
 
     /// A [`Self::turn`], unless another thread serves the queue.
     pub(crate) fn try_turn(&self, timeout: Duration) -> Result<bool, Disconnected> {
+        self.post_gathered();
         let before = self.followers.glance();
         let Some(mut queue) = self.try_queue() else {
             return Ok(false);
@@ -222,7 +230,7 @@ impl Group {
         // Usually there is room, and the time does not matter.
         let mut until = None;
         loop {
-            if lock(&self.deferred).is_empty() && self.post_now(command, leaves) {
+            if self.late.load(Ordering::Acquire) == 0 && self.post_now(command, leaves) {
                 return;
             }
             if self.is_dead() {
@@ -230,7 +238,7 @@ impl Group {
             }
             if !patient || Instant::now() >= *until.get_or_insert_with(|| Instant::now() + PATIENCE)
             {
-                lock(&self.deferred).push_back((command, leaves));
+                self.change_deferred(|deferred| deferred.push_back((command, leaves)));
                 return;
             }
             // A full event queue may be what keeps the engine from reading. Its end is told by others.
@@ -249,16 +257,60 @@ impl Group {
         posted.is_ok()
     }
 
+    fn change_deferred<T>(
+        &self,
+        change: impl FnOnce(&mut VecDeque<(Command, Option<Dti>)>) -> T,
+    ) -> T {
+        let mut deferred = lock(&self.deferred);
+        let done = change(&mut deferred);
+        self.late.store(deferred.len(), Ordering::Release);
+        done
+    }
+
     /// Posts what was deferred; says whether something is left.
     pub(super) fn retry_deferred(&self) -> bool {
+        if self.late.load(Ordering::Acquire) == 0 {
+            return false;
+        }
         loop {
-            let Some((command, leaves)) = lock(&self.deferred).pop_front() else {
+            let Some((command, leaves)) = self.change_deferred(VecDeque::pop_front) else {
                 return false;
             };
             if !self.post_now(command, leaves) {
-                lock(&self.deferred).push_front((command, leaves));
+                self.change_deferred(|deferred| deferred.push_front((command, leaves)));
                 return true;
             }
+        }
+    }
+
+    /// Lets an option wait for the next command, or for the next look at the event queue, so that several make one command. False: it must be
+    /// posted by itself.
+    pub(crate) fn gather_option(&self, dti: Dti, option: Opt, value: u64) -> bool {
+        if self.late.load(Ordering::Acquire) > 0 {
+            return false;
+        }
+        let mut lane = lock(&self.lane);
+        let gathered = lane.set_option(dti, option, value, 0, 0).is_ok();
+        // With the lane held: whoever finds it set finds the option.
+        self.gathered.store(true, Ordering::Release);
+        gathered
+    }
+
+    /// Posts the options that wait. To be called by whoever is about to wait, or looks at the event queue.
+    #[inline]
+    pub(crate) fn post_gathered(&self) {
+        if self.gathered.load(Ordering::Relaxed) {
+            self.post_gathered_now();
+        }
+    }
+
+    #[cold]
+    fn post_gathered_now(&self) {
+        self.gathered.store(false, Ordering::Relaxed);
+        let mut lane = lock(&self.lane);
+        lane.flush();
+        if lane.has_options() {
+            self.gathered.store(true, Ordering::Release);
         }
     }
 
@@ -317,6 +369,7 @@ impl Group {
         wait: impl FnOnce(&mut EventQueue, Option<Duration>) -> Result<Waited, Disconnected>,
     ) -> Result<Waited, Disconnected> {
         let late = self.retry_deferred();
+        self.post_gathered();
         if timeout != Some(Duration::ZERO) && queue.events.is_empty() {
             lock(&self.lane).flush();
             let timeout = if late {

@@ -101,6 +101,7 @@ impl Sockets {
             sleep(None, None);
             return true;
         }
+        group.post_gathered();
         let mut place = Place::new(&group.followers);
         loop {
             let queue = group.try_queue().or_else(|| {
@@ -134,6 +135,11 @@ impl Sockets {
         let fd = lock(&self.group.queue).prepare()?;
         self.group.ual.watch()?;
         Ok(fd)
+    }
+
+    /// Posts now what [`RawSocket::set_option`](crate::RawSocket::set_option) has left for later.
+    pub fn post_options(&self) {
+        self.group.post_gathered();
     }
 
     /// Whether the engine has gone, as far as anybody saw.

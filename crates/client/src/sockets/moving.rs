@@ -224,7 +224,9 @@ impl RawSocket {
     /// Says which descriptor stands for the connection, without waiting: whoever holds that may get it when this process dies.
     pub fn set_number(&self, number: u64) {
         let option = sidecore_abi::command::Opt::Descriptor;
-        self.0.socket().set_option(self.0.group(), option, number);
+        self.0
+            .socket()
+            .set_option_soon(self.0.group(), option, number);
     }
 }
 

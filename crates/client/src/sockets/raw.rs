@@ -510,9 +510,13 @@ impl RawSocket {
         ended.map(to_io)
     }
 
-    /// Sets an option, without waiting; a value that the engine refuses is not told.
+    /// Sets an option, without waiting; a value that the engine refuses is not told. Those about keepalive, and [`Opt::NoDelay`] before anything
+    /// was written, are posted together: with the next command for any socket of the group, or when a thread next waits or takes a
+    /// [`Self::turn`], or by [`Sockets::post_options`].
     pub fn set_option(&self, option: Opt, value: u64) {
-        self.0.socket().set_option(self.0.group(), option, value);
+        self.0
+            .socket()
+            .set_option_soon(self.0.group(), option, value);
     }
 
     /// What an option is set to, or what is in force. Blocks for the engine's answer.

@@ -488,6 +488,28 @@ impl Socket {
         Ok(())
     }
 
+    /// Sets an option, without waiting. Where it makes no difference for now, its command waits for the group's next, or for the next look at
+    /// the event queue.
+    pub(crate) fn set_option_soon(&self, group: &Group, option: Opt, value: u64) {
+        if !(self.may_wait(option) && group.gather_option(self.dti, option, value)) {
+            self.set_option(group, option, value);
+        }
+    }
+
+    /// Whether an option says nothing about what goes out now.
+    fn may_wait(&self, option: Opt) -> bool {
+        match option {
+            Opt::Keepalive
+            | Opt::KeepaliveIdle
+            | Opt::KeepaliveInterval
+            | Opt::KeepaliveProbes
+            | Opt::Descriptor => true,
+            // What was written may wait for it.
+            Opt::NoDelay => lock(&self.state).written == 0,
+            _ => false,
+        }
+    }
+
     /// Sets an option, without waiting.
     pub(crate) fn set_option(&self, group: &Group, option: Opt, value: u64) {
         let mut command = Command::new(Operation::SetOption, self.dti.handle(), 0);

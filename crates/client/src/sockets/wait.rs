@@ -262,6 +262,7 @@ pub(crate) fn block<T>(
         if let Poll::Ready(value) = poll(&mut cx) {
             return Ok(value);
         }
+        group.post_gathered();
         let left = deadline.map(|at| at.saturating_duration_since(Instant::now()));
         if left == Some(Duration::ZERO) {
             return Err(Ended::TimedOut);

@@ -85,6 +85,7 @@ fn execute_any(cx: &mut Context<'_>, entry: &Entry) {
         Operation::Abort => socket::abort(cx, &command),
         Operation::Cancel => socket::cancel(cx, &command),
         Operation::SetOption => options::set(cx, &command),
+        Operation::SetOptions => options::set_several(cx, &command),
         Operation::GetOption => options::get(cx, &command),
         Operation::Deregister => data::deregister(cx, &command),
         Operation::Membership => membership::change(cx, &command),

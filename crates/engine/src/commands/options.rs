@@ -32,34 +32,119 @@ const WINDOW_CLAMP_MIN: u32 = 1152;
 
 /// SetOption.
 pub(super) fn set(cx: &mut Context<'_>, command: &Command) -> Done {
+    let set =
+        slot(cx, command).and_then(|slot| set_one(cx, slot, command.body[0], command.body[1]));
+    set.map_or_else(Done::Refused, |()| Done::Quiet)
+}
+
+/// SetOptions.
+pub(super) fn set_several(cx: &mut Context<'_>, command: &Command) -> Done {
     let slot = match slot(cx, command) {
         Ok(slot) => slot,
         Err(status) => return status.into(),
     };
-    let Some(option) = Opt::from_raw(command.body[0]) else {
-        return Status::Invalid.into();
+    let mut done = Ok(());
+    let mut keepalive = None;
+    for (option, value) in command.options() {
+        // Servers set all four on each connection: the stack is told once.
+        let set = match of_keepalive(option) {
+            Some(_) if value == 0 && option != Opt::Keepalive as u64 => Err(Status::Invalid),
+            Some(option) => {
+                let known = keepalive.get_or_insert_with(|| keepalive_of(cx, slot));
+                change_keepalive(known, option, value);
+                Ok(())
+            }
+            None => set_one(cx, slot, option, value),
+        };
+        // All are tried; the first that failed is told.
+        done = done.and(set);
+    }
+    if let Some(known) = keepalive {
+        done = done.and(set_keepalive(cx, slot, known));
+    }
+    done.map_or_else(Done::Refused, |()| Done::Quiet)
+}
+
+/// Keepalive as it is set, on or not.
+type KeepaliveState = (bool, Keepalive);
+
+/// One of keepalive's four options, by its number.
+fn of_keepalive(option: u64) -> Option<Opt> {
+    use Opt::{Keepalive, KeepaliveIdle, KeepaliveInterval, KeepaliveProbes};
+    let all = [Keepalive, KeepaliveIdle, KeepaliveInterval, KeepaliveProbes];
+    all.into_iter().find(|known| *known as u64 == option)
+}
+
+/// How keepalive is set on a connection, or for the one that is to come.
+fn keepalive_of(cx: &Context<'_>, slot: u32) -> KeepaliveState {
+    let Some(dti) = cx.tables.dtis.get(slot) else {
+        return (false, Keepalive::default());
     };
-    let value = command.body[1];
-    let Some(dti) = cx.tables.dtis.get_mut(slot) else {
-        return Status::BadHandle.into();
+    let on = match dti.conn().and_then(|conn| cx.stack.connection(conn)) {
+        Some(tcp) => tcp.keepalive(),
+        None => remembered_keepalive(dti),
     };
+    // Times of one that is off are the DTI's to remember.
+    let known = || dti.keepalive.as_deref().copied().unwrap_or_default();
+    (on.is_some(), on.unwrap_or_else(known))
+}
+
+/// Changes one of the four, whose value was checked. Times alone do not switch it on.
+fn change_keepalive((on, settings): &mut KeepaliveState, option: Opt, value: u64) {
+    let micros = Duration::from_micros(value.min(u64::from(u32::MAX) * 1000));
+    match option {
+        Opt::KeepaliveIdle => settings.idle = micros,
+        Opt::KeepaliveInterval => settings.interval = micros,
+        Opt::KeepaliveProbes => settings.probes = value.min(127) as u8,
+        _ => *on = value != 0,
+    }
+}
+
+fn set_keepalive(
+    cx: &mut Context<'_>,
+    slot: u32,
+    (on, settings): KeepaliveState,
+) -> Result<(), Status> {
+    let dti = cx.tables.dtis.get_mut(slot).ok_or(Status::BadHandle)?;
+    if !on || dti.keepalive.is_some() {
+        **dti.keepalive.get_or_insert_default() = settings;
+    }
+    tell(cx, slot, SocketOption::Keepalive(on.then_some(settings)))
+}
+
+/// Sets one option, whose number and value may be anything.
+fn set_one(cx: &mut Context<'_>, slot: u32, option: u64, value: u64) -> Result<(), Status> {
+    let option = Opt::from_raw(option).ok_or(Status::Invalid)?;
+    let dti = cx.tables.dtis.get_mut(slot).ok_or(Status::BadHandle)?;
     if set_own(dti, option, value) {
         match option {
             Opt::Descriptor => cx.tables.taken(slot),
-            Opt::Holders if value & holders::RECEIVES != 0 => cx.tables.receives(slot),
-            _ => {}
+            Opt::Holders if value & holders::RECEIVES != 0 => {
+                cx.tables.receives(slot);
+                cx.tables.mark_dirty(slot);
+            }
+            // Of interest at the end only.
+            Opt::Linger => {}
+            _ => cx.tables.mark_dirty(slot),
         }
-        cx.tables.mark_dirty(slot);
-        return Done::Quiet;
+        return Ok(());
     }
+    if let Some(option) = of_keepalive(option as u64) {
+        if value == 0 && option != Opt::Keepalive {
+            return Err(Status::Invalid);
+        }
+        let mut keepalive = keepalive_of(cx, slot);
+        change_keepalive(&mut keepalive, option, value);
+        return set_keepalive(cx, slot, keepalive);
+    }
+    let option = stack_option(option, value).ok_or(Status::Invalid)?;
+    tell(cx, slot, option)
+}
+
+/// Tells the stack of an option, or remembers it for what is to come.
+fn tell(cx: &mut Context<'_>, slot: u32, option: SocketOption) -> Result<(), Status> {
+    let dti = cx.tables.dtis.get_mut(slot).ok_or(Status::BadHandle)?;
     let conn = dti.conn();
-    let on = match conn.and_then(|conn| cx.stack.connection(conn)) {
-        Some(tcp) => tcp.keepalive().is_some(),
-        None => remembered_keepalive(dti),
-    };
-    let Some(option) = stack_option(dti, option, value, on) else {
-        return Status::Invalid.into();
-    };
     let told = match &dti.role {
         Role::Datagram {
             socket: Some(id), ..
@@ -70,10 +155,7 @@ pub(super) fn set(cx: &mut Context<'_>, command: &Command) -> Done {
             } else {
                 // Datagrams that were sent before go out as things were then.
                 // The change waits among them, and counts as one of the socket's descriptors.
-                return match change_later(cx, slot, option) {
-                    Ok(()) => Done::Quiet,
-                    Err(status) => status.into(),
-                };
+                return change_later(cx, slot, option);
             }
         }
         Role::Listening(listening) => {
@@ -84,11 +166,7 @@ pub(super) fn set(cx: &mut Context<'_>, command: &Command) -> Done {
             None => remember(dti, option),
         },
     };
-    if told {
-        Done::Quiet
-    } else {
-        Status::WrongState.into()
-    }
+    told.then_some(()).ok_or(Status::WrongState)
 }
 
 /// Sets an option of a datagram socket once what it has sent before is out.
@@ -149,10 +227,12 @@ fn set_linger(dti: &mut Dti, value: u64) {
     }
 }
 
-/// Whether keepalive is on for the connection that is to come.
-fn remembered_keepalive(dti: &Dti) -> bool {
-    let on = |option: &SocketOption| matches!(option, SocketOption::Keepalive(Some(_)));
-    dti.options.iter().any(on)
+/// Whether keepalive is on for the connection that is to come, and how.
+fn remembered_keepalive(dti: &Dti) -> Option<Keepalive> {
+    dti.options.iter().find_map(|option| match option {
+        SocketOption::Keepalive(keepalive) => *keepalive,
+        _ => None,
+    })
 }
 
 /// What the datagrams go out with that are sent after it was set.
@@ -191,25 +271,13 @@ fn remember(dti: &mut Dti, option: SocketOption) -> bool {
     true
 }
 
-/// The stack's name for an option. `on`: keepalive is on; its times alone do not switch it on.
-fn stack_option(dti: &mut Dti, option: Opt, value: u64, on: bool) -> Option<SocketOption> {
+/// The stack's name for an option that is not about keepalive.
+fn stack_option(option: Opt, value: u64) -> Option<SocketOption> {
     let micros = Duration::from_micros(value.min(u64::from(u32::MAX) * 1000));
-    let mut keepalive = |on: bool, change: &dyn Fn(&mut Keepalive)| {
-        let settings = dti.keepalive.get_or_insert_default();
-        change(settings);
-        SocketOption::Keepalive(on.then_some(**settings))
-    };
     Some(match option {
         Opt::NoDelay => SocketOption::NoDelay(value != 0),
         Opt::Cork => SocketOption::Cork(value != 0),
         Opt::QuickAck => SocketOption::QuickAck(value != 0),
-        Opt::Keepalive => keepalive(value != 0, &|_| {}),
-        Opt::KeepaliveIdle | Opt::KeepaliveInterval | Opt::KeepaliveProbes if value == 0 => {
-            return None;
-        }
-        Opt::KeepaliveIdle => keepalive(on, &|k| k.idle = micros),
-        Opt::KeepaliveInterval => keepalive(on, &|k| k.interval = micros),
-        Opt::KeepaliveProbes => keepalive(on, &|k| k.probes = value.min(127) as u8),
         Opt::UserTimeout => SocketOption::UserTimeout((value != 0).then_some(micros)),
         Opt::Congestion => SocketOption::Congestion(match value {
             0 => Algorithm::NewReno,
@@ -388,13 +456,7 @@ fn remembered(dti: &Dti, option: Opt, default: &Config) -> u64 {
         Opt::UserTimeout => default.user_timeout.map_or(0, micros),
         Opt::Congestion => controller(default.congestion),
         Opt::Ecn => willing(default.ecn),
-        _ => {
-            let on = dti.options.iter().find_map(|set| match set {
-                SocketOption::Keepalive(keepalive) => *keepalive,
-                _ => None,
-            });
-            keepalive_value(dti, option, on)
-        }
+        _ => keepalive_value(dti, option, remembered_keepalive(dti)),
     })
 }
 

@@ -175,7 +175,7 @@ pub unsafe extern "C-unwind" fn setsockopt(
     };
     if ours(copied.unwrap_or_default()) {
         let done = ask(|| socket.set(level, name, copied?).map(|()| 0));
-        if done == 0 && socket.is_proxied() && is_descriptors(level, name) {
+        if done == 0 && is_descriptors(level, name) && socket.is_proxied() {
             // SAFETY: as libc's.
             return unsafe { real::setsockopt(fd, level, name, value, len) };
         }

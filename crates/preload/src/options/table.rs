@@ -233,9 +233,39 @@ const TAKEN: &[(Name, Values)] = {
     ]
 };
 
+/// Names of options are below this.
+const NAMES: usize = 128;
+
+/// For each level its place in [`PLACES`].
+const fn level_at(level: c_int) -> Option<usize> {
+    match level {
+        libc::SOL_SOCKET => Some(0),
+        libc::IPPROTO_TCP => Some(1),
+        libc::IPPROTO_IP => Some(2),
+        libc::IPPROTO_IPV6 => Some(3),
+        _ => None,
+    }
+}
+
+/// By level and name: one more than an option's place in [`KNOWN`], or 0. Servers set several on each connection.
+static PLACES: [[u8; NAMES]; 4] = {
+    let mut places = [[0; NAMES]; 4];
+    let mut at = 0;
+    while at < KNOWN.len() {
+        let (level, name) = KNOWN[at].name;
+        match level_at(level) {
+            Some(level) => places[level][name as usize] = at as u8 + 1,
+            None => panic!("a level that is not here"),
+        }
+        at += 1;
+    }
+    places
+};
+
 /// The engine's option of this name.
-pub(super) fn find(name: Name) -> Option<&'static Known> {
-    KNOWN.iter().find(|known| known.name == name)
+pub(super) fn find((level, name): Name) -> Option<&'static Known> {
+    let place = PLACES[level_at(level)?].get(usize::try_from(name).ok()?)?;
+    KNOWN.get(usize::from(*place).checked_sub(1)?)
 }
 
 /// Whether a name is known, as one of the engine's or as one that is taken.
@@ -480,6 +510,18 @@ mod tests {
             translate(idle, &int(3)),
             Some((Opt::KeepaliveIdle, 3_000_000))
         );
+    }
+
+    #[test]
+    fn options_are_found_by_their_names() {
+        for known in KNOWN {
+            let found = find(known.name).unwrap();
+            assert_eq!((found.name, found.option), (known.name, known.option));
+        }
+        for other in [(99, 1), (libc::IPPROTO_TCP, -1), (libc::IPPROTO_TCP, 0)] {
+            assert!(find(other).is_none());
+        }
+        assert!(find((libc::IPPROTO_TCP, NAMES as c_int)).is_none());
     }
 
     #[test]

@@ -340,7 +340,11 @@ impl Socket {
         let nonblocking = flags & libc::SOCK_NONBLOCK != 0;
         let cloexec = flags & libc::SOCK_CLOEXEC != 0;
         let (fd, placed) = process.stash.lowest(process, &link, cloexec, nonblocking)?;
-        let settings = lock(&self.state).settings.of_child();
+        let (settings, at) = {
+            let state = lock(&self.state);
+            let at = state.listening.map(|listening| listening.local);
+            (state.settings.of_child(), at)
+        };
         settings.dress(&child);
         let socket = Self::with(
             self.is_v6(),
@@ -349,7 +353,6 @@ impl Socket {
             Role::Engine,
             Some(child),
         );
-        let at = lock(&self.state).listening.map(|listening| listening.local);
         let number = {
             let mut state = lock(&socket.state);
             state.settings = settings;

@@ -50,7 +50,7 @@ impl Stack {
         }
     }
 
-    fn opening(&self, at: u32, header: &TcpHeader, endpoints: &Endpoints) -> Opening {
+    fn opening(&mut self, at: u32, header: &TcpHeader, endpoints: &Endpoints) -> Opening {
         let (local, remote) = endpoints.addresses();
         let options = self.listeners.options_of(at).clone();
         let config = self.tcp_config(&options, local, remote, endpoints.is_loopback());

@@ -1,6 +1,6 @@
 //! The ACK field: SND.UNA, the send window, the scoreboard, and what they mean for congestion and loss.
 
-use sidecore_wire::TcpHeader;
+use sidecore_wire::{TcpFlags, TcpHeader};
 
 use super::{Arrival, Step};
 use crate::Connection;
@@ -103,6 +103,10 @@ impl Connection {
         }
         self.answered();
         self.forget_stale_rack();
+        if self.is_plain_ack(arrival.header, ack) {
+            self.take_plain_ack(arrival, ack as u64);
+            return Step::Continue(());
+        }
         let echo = arrival.header.options.timestamps.map(|ts| ts.echo);
         let mut delivery = Delivery::begin(echo, self.cold.rack.fack);
         self.update_scoreboard(arrival.now, arrival.header, ranges, &mut delivery);
@@ -140,6 +144,37 @@ impl Connection {
         Step::Continue(())
     }
 
+    /// Whether an ACK says only that all that was sent has arrived, on a connection on which nothing is amiss: then nothing can be lost, and
+    /// recovery has nothing to learn. So it is with the last segment of a handshake, and with the ACK of a FIN.
+    fn is_plain_ack(&self, header: &TcpHeader, ack: i64) -> bool {
+        const MORE: Flags = Flags::LOSSY
+            .or(Flags::PROBING)
+            .or(Flags::BACKED_OFF)
+            .or(Flags::TLP_OUT)
+            .or(Flags::RUNS)
+            .or(Flags::PACED)
+            .or(Flags::CWND_LIMITED);
+        ack == self.snd_nxt as i64
+            && !self.flags.any(MORE)
+            && self.rack_is_on()
+            && header.options.sack.is_empty()
+            && !header.flags.contains(TcpFlags::ECE)
+            && !self.undo_is_possible()
+    }
+
+    /// What [`Self::is_plain_ack`] found.
+    fn take_plain_ack(&mut self, arrival: &mut Arrival<'_>, ack: u64) {
+        self.update_send_window(arrival, ack);
+        let acked = (ack - self.snd_una) as u32;
+        if acked > 0 {
+            arrival.outcome.acked = true;
+            self.cold.attempts = 0;
+            self.cold.unanswered_since = arrival.now;
+            self.advance_snd_una(arrival.now, acked);
+        }
+        self.path_on_ack(arrival.now);
+    }
+
     /// New data is acknowledged, so many bytes.
     fn take_acked(
         &mut self,
@@ -175,7 +210,7 @@ impl Connection {
         let before = self.snd_wnd;
         let header = arrival.header;
         self.take_send_window(header, arrival.seq as u64, ack);
-        if header.flags.contains(sidecore_wire::TcpFlags::SYN) {
+        if header.flags.contains(TcpFlags::SYN) {
             // The window of a SYN is not scaled.
             self.snd_wnd = header.window.scaled_by(Default::default());
         }

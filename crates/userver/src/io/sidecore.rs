@@ -352,8 +352,12 @@ impl EngineWorker {
                 }
             }
             // Refused because it ended: Closed tells.
-            Some(Operation::Send | Operation::Shutdown | Operation::SetOption)
-                if event.status != Status::BadExtent && event.status != Status::QueueFull => {}
+            Some(
+                Operation::Send
+                | Operation::Shutdown
+                | Operation::SetOption
+                | Operation::SetOptions,
+            ) if event.status != Status::BadExtent && event.status != Status::QueueFull => {}
             Some(Operation::Close | Operation::Abort) if event.status == Status::BadHandle => {
                 self.forget(event.dti);
             }

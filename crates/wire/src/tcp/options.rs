@@ -27,6 +27,9 @@ const TIMESTAMPS_LEN: usize = 10;
 const ALIGNED_TIMESTAMPS: [u8; 4] = [NOP, NOP, TIMESTAMPS, TIMESTAMPS_LEN as u8];
 const ALIGNED_TIMESTAMPS_LEN: usize = 2 + TIMESTAMPS_LEN;
 
+/// Bytes of the options of nearly every SYN.
+const OPENING_LEN: usize = MSS_LEN + SACK_PERMITTED_LEN + TIMESTAMPS_LEN + 1 + WINDOW_SCALE_LEN;
+
 /// Bytes that the options of one header have room for.
 const MAX_LEN: usize = 40;
 
@@ -240,9 +243,60 @@ impl TcpOptions {
         Self::parse_any(list)
     }
 
+    /// Reads the list of nearly every SYN and SYN-ACK: MSS, SACK-permitted, timestamps, NOP and
+    /// window scale, as [`emit`](Self::emit) writes it.
+    fn parse_opening(list: &[u8]) -> Option<Self> {
+        const BEFORE: [u8; 2] = [MSS, MSS_LEN as u8];
+        const AMID: [u8; 4] = [
+            SACK_PERMITTED,
+            SACK_PERMITTED_LEN as u8,
+            TIMESTAMPS,
+            TIMESTAMPS_LEN as u8,
+        ];
+        const AFTER: [u8; 3] = [NOP, WINDOW_SCALE, WINDOW_SCALE_LEN as u8];
+        let &[
+            b0,
+            b1,
+            m0,
+            m1,
+            a0,
+            a1,
+            a2,
+            a3,
+            v0,
+            v1,
+            v2,
+            v3,
+            e0,
+            e1,
+            e2,
+            e3,
+            z0,
+            z1,
+            z2,
+            shift,
+        ] = <&[u8; OPENING_LEN]>::try_from(list).ok()?;
+        let usual = [b0, b1] == BEFORE && [a0, a1, a2, a3] == AMID && [z0, z1, z2] == AFTER;
+        usual.then(|| Self {
+            mss: Some(u16::from_be_bytes([m0, m1])),
+            window_scale: Some(WindowScale::new(shift)),
+            sack_permitted: true,
+            timestamps: Some(Timestamps {
+                value: u32::from_be_bytes([v0, v1, v2, v3]),
+                echo: u32::from_be_bytes([e0, e1, e2, e3]),
+            }),
+            ..Self::NONE
+        })
+    }
+
     /// Reads a list of any layout, up to its end, an end-of-list option, or a length that cannot
     /// be.
-    fn parse_any(mut list: &[u8]) -> Self {
+    fn parse_any(list: &[u8]) -> Self {
+        Self::parse_opening(list).unwrap_or_else(|| Self::parse_each(list))
+    }
+
+    /// Reads one option after the other.
+    fn parse_each(mut list: &[u8]) -> Self {
         let mut options = Self::NONE;
         while let Some((&kind, rest)) = list.split_first() {
             list = match kind {

@@ -163,6 +163,26 @@ fn sack_blocks_are_a_short_list() {
     assert_ne!(blocks, SackBlocks::new());
 }
 
+/// The list of nearly every SYN is read at once. With another byte anywhere it says what it says with an end-of-list option behind it, with
+/// which it is read option by option.
+#[test]
+fn the_usual_list_of_a_syn_is_read_as_all_others() {
+    let usual = [
+        2, 4, 5, 0xb4, 4, 2, 8, 10, 1, 2, 3, 4, 5, 6, 7, 8, 1, 3, 3, 7,
+    ];
+    let options = options_of(&usual);
+    assert_eq!((options.mss, options.sack_permitted), (Some(1460), true));
+    assert_eq!(options.window_scale, Some(WindowScale::new(7)));
+    for at in 0..usual.len() {
+        for byte in 0..=u8::MAX {
+            let mut list = usual;
+            list[at] = byte;
+            let ended = [&list[..], &[0; 4]].concat();
+            assert_eq!(options_of(&list), options_of(&ended), "{at} {byte}");
+        }
+    }
+}
+
 #[test]
 fn a_malformed_option_ends_the_list_and_keeps_what_came_before() {
     let before = TcpOptions {
