@@ -45,6 +45,23 @@ impl Namespace {
         ip(&[&["-n", &self.name], arguments].concat())
     }
 
+    /// Has frames that come in by a device received on one processor, whoever sent them (receive packet steering); `None`: where the sender
+    /// is, as it is by default.
+    pub fn receive_on(&self, device: &str, core: Option<usize>) -> anyhow::Result<()> {
+        let mask = core.map_or(0, |core| 1u128 << core);
+        // 32 processors in each group, the highest first.
+        let groups: Vec<String> = (0..4)
+            .rev()
+            .map(|group| format!("{:08x}", (mask >> (32 * group)) as u32))
+            .collect();
+        let count = std::thread::available_parallelism().map_or(1, usize::from);
+        let groups = groups[groups.len() - count.div_ceil(32).clamp(1, 4)..].join(",");
+        let file = format!("/sys/class/net/{device}/queues/rx-0/rps_cpus");
+        // Its own view of /sys is what `ip netns exec` gives.
+        let line = format!("echo {groups} > {file}");
+        ip(&["netns", "exec", &self.name, "sh", "-c", &line])
+    }
+
     /// Sets a variable below `/proc/sys` inside.
     pub fn sysctl(&self, variable: &str, value: &str) -> anyhow::Result<()> {
         let path = format!("/proc/sys/{variable}");
@@ -129,6 +146,12 @@ impl VethGround {
 }
 
 impl VethGround {
+    /// Each side's receive runs on its own processor (the server's, the client's), or where the sender is.
+    pub fn steer(&self, cores: Option<(usize, usize)>) -> anyhow::Result<()> {
+        self.server.receive_on("sc1", cores.map(|cores| cores.0))?;
+        self.client.receive_on("sc0", cores.map(|cores| cores.1))
+    }
+
     /// Chooses the congestion control of the server's connections, by an attribute of the route: namespaces may not choose as their default what
     /// the machine does not allow to everybody.
     pub fn congestion(&self, name: &str) -> anyhow::Result<()> {
@@ -160,6 +183,11 @@ impl TapGround {
     pub fn create(tag: &str) -> anyhow::Result<Self> {
         let client = Namespace::create(tag)?;
         Ok(Self { client })
+    }
+
+    /// The client's receive runs on its own processor, once the device is there: the server's stack does its own.
+    pub fn steer(&self, client: usize) -> anyhow::Result<()> {
+        self.client.receive_on(&self.tap().name, Some(client))
     }
 
     /// The device that a server is to make: 10.77.0.1 for the client, 10.77.0.2 for the server.

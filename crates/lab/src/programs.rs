@@ -32,6 +32,16 @@ impl Place<'_> {
         }
     }
 
+    /// Has each side's frames received on its own processor, (the server's, the client's); the server is up. `None`: where the sender is.
+    pub fn steer(&self, cores: Option<(usize, usize)>) -> anyhow::Result<()> {
+        match (self, cores) {
+            (Self::Kernel(veth), cores) => veth.steer(cores),
+            (Self::Engine(tap), Some((_, client))) => tap.steer(client),
+            // Each engine makes its device anew.
+            (Self::Engine(_), None) => Ok(()),
+        }
+    }
+
     /// Where its clients are.
     pub fn clients(&self) -> &str {
         match self {

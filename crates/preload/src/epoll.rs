@@ -593,9 +593,7 @@ impl Socket {
         let Some(raw) = self.raw() else { return };
         for item in self.items() {
             item.attach(Watching::socket(raw.clone(), &item));
-            if let Some(set) = item.set() {
-                set.attached(&item);
-            }
+            let _ = item.set().map(|set| set.attached(&item));
         }
     }
 }

@@ -202,6 +202,15 @@ impl IndexMut<u32> for Connections {
     }
 }
 
+/// The flag of connections that never leave this machine, or none.
+fn loopback_flag(endpoints: &Endpoints) -> u8 {
+    if endpoints.is_loopback() {
+        flag::LOOPBACK
+    } else {
+        0
+    }
+}
+
 impl Connections {
     pub(crate) fn new(limit: usize, hasher: FlowHasher, now: Instant) -> Self {
         let limit = limit.min(NIL as usize - 1);
@@ -329,13 +338,11 @@ impl Connections {
         if self.is_full() {
             return None;
         }
-        let (key, next_hop, mut flags) = match &new.endpoints {
+        let (key, next_hop, version) = match &new.endpoints {
             Endpoints::V4(key, hop) => (*key, hop.unwrap_or(Ipv4Addr::UNSPECIFIED), 0),
             Endpoints::V6(flow) => (placeholder(flow), Ipv4Addr::UNSPECIFIED, flag::V6),
         };
-        if new.endpoints.is_loopback() {
-            flags |= flag::LOOPBACK;
-        }
+        let flags = version | loopback_flag(&new.endpoints);
         let neighbor = self.neighbor;
         let index = match self.free.pop_front(&mut self.slots) {
             Some(index) => {

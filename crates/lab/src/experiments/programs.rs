@@ -33,6 +33,9 @@ const PORT: u16 = 8080;
 
 const KERNEL: &str = "kernel";
 const ENGINE: &str = "engine";
+/// The same two, with each side's frames received on that side's processor.
+const KERNEL_STEERED: &str = "kernel, each its own receive";
+const ENGINE_STEERED: &str = "engine, each its own receive";
 
 /// What is measured.
 const CASES: [&str; 4] = [
@@ -81,6 +84,8 @@ fn run(settings: &Settings, progress: &Progress) -> anyhow::Result<Report> {
         let mut arms = [
             stage.arm(case, KERNEL, &program),
             stage.arm(case, ENGINE, &program),
+            stage.arm(case, KERNEL_STEERED, &program),
+            stage.arm(case, ENGINE_STEERED, &program),
         ];
         let runs = &mut report.runs;
         runs.extend(interleave(settings, case, &mut arms, progress)?);
@@ -103,20 +108,24 @@ fn run(settings: &Settings, progress: &Progress) -> anyhow::Result<Report> {
 
 impl Stage {
     fn arm<'a>(&'a self, case: &'static str, name: &str, program: &Path) -> Arm<'a> {
-        let place = if name == KERNEL {
+        let place = if [KERNEL, KERNEL_STEERED].contains(&name) {
             Place::Kernel(&self.veth)
         } else {
             Place::Engine(&self.tap)
         };
+        let steered = [KERNEL_STEERED, ENGINE_STEERED].contains(&name);
         let program = program.to_owned();
-        let run = move |settings: &Settings| self.measure(case, place, &program, settings);
+        let run = move |settings: &Settings| {
+            let cores = steered.then_some((settings.server_core, settings.client_core));
+            self.measure(case, (place, cores), &program, settings)
+        };
         Arm::new(name, run)
     }
 
     fn measure(
         &self,
         case: &str,
-        place: Place<'_>,
+        (place, cores): (Place<'_>, Option<(usize, usize)>),
         program: &Path,
         settings: &Settings,
     ) -> anyhow::Result<Run> {
@@ -127,6 +136,7 @@ impl Stage {
             case if case == CASES[3] => Ok(memcached(program, at)),
             _ => Ok(redis(program, folder, at)),
         })?;
+        place.steer(cores)?;
         let load = settings.on_client(Some(place.clients()), load(case, at));
         measure(settings, &load, &mut server)
     }
@@ -206,10 +216,15 @@ fn of_medians(
     Some(value(find(ENGINE)?)? / value(find(KERNEL)?)?)
 }
 
-/// The engine against the kernel, pair by pair. What was received for whom: ratios of medians, as shares come from one run of each.
+/// The engine against the kernel, pair by pair; once more with each side's frames received on its own processor. What was received for whom:
+/// ratios of medians, as shares come from one run of each.
 fn ratios(summaries: &[Summary], runs: &[Run]) -> Table {
     let sampled = summaries.iter().any(|s| s.peer_receive_us.is_some());
+    let steered = runs.iter().any(|run| run.arm == ENGINE_STEERED);
     let mut columns = vec!["", "requests/s", "server CPU/request"];
+    if steered {
+        columns.extend(["requests/s, steered", "server CPU/request, steered"]);
+    }
     if sampled {
         columns.extend(["without peer's receive", "with its own elsewhere"]);
     }
@@ -220,11 +235,14 @@ fn ratios(summaries: &[Summary], runs: &[Run]) -> Table {
         None => "–".into(),
     };
     for case in CASES {
-        let mut row = vec![
-            case.to_owned(),
-            ratio_cell(runs, case, ENGINE, KERNEL, |run| run.load.rate),
-            ratio_cell(runs, case, ENGINE, KERNEL, Run::server_us),
-        ];
+        let mut row = vec![case.to_owned()];
+        for (ours, theirs) in [(ENGINE, KERNEL), (ENGINE_STEERED, KERNEL_STEERED)]
+            .into_iter()
+            .take(1 + usize::from(steered))
+        {
+            row.push(ratio_cell(runs, case, ours, theirs, |run| run.load.rate));
+            row.push(ratio_cell(runs, case, ours, theirs, Run::server_us));
+        }
         if sampled {
             row.push(plain(case, Summary::without_peer_us));
             row.push(plain(case, Summary::own_us));
@@ -262,6 +280,7 @@ fn notes() -> Vec<String> {
         "Server µs/request: all time that the server side's processor was busy, interrupts included, divided by requests. The client's TCP receive runs inside the server's or the engine's writes, and is charged to them.".into(),
         "Over veth the server's own receive runs inside the client's writes, and is charged to the client; behind a TAP the engine does its own: the comparison favours the kernel.".into(),
         "'Without peer's receive' takes the client's receive away, as one more run of each under `perf` tells its share (no such column: not sampled); 'with its own elsewhere' adds the server's receive that ran inside the client's writes. That is what the server's side costs, wherever it was done, as if each were a machine of its own.".into(),
+        "'Each its own receive', 'steered': frames are received on the processor of the side that they are for (receive packet steering on both ends of the veth pair, and on the TAP), so that nobody's receive is charged to another, at the price of interrupts between the processors.".into(),
         "redis neither saves nor appends. nginx: sendfile, open files kept, no log.".into(),
     ]
 }
