@@ -29,11 +29,12 @@ pub struct Lane {
     ual: Arc<Inner>,
     index: u32,
     engine: u32,
+    /// None while options wait: what is posted then takes the longer way, and all else need not ask.
     producer: Option<Producer>,
     /// Chunks to be given back that no command carries yet.
     returns: Vec<u32>,
-    /// Options to be set that were not posted yet.
-    options: Option<Command>,
+    /// Options to be set that were not posted yet, and who posts them.
+    waiting: Option<(Producer, Command)>,
     /// Something was posted since the last flush.
     posted: bool,
     _not_sync: PhantomData<Cell<()>>,
@@ -47,13 +48,17 @@ impl Lane {
             options,
         } = idle;
         returns.reserve(RETURNS_MAX);
+        let (producer, waiting) = match options {
+            Some(options) => (None, Some((producer, options))),
+            None => (Some(producer), None),
+        };
         Self {
             ual,
             index,
             engine,
-            producer: Some(producer),
+            producer,
             returns,
-            options,
+            waiting,
             posted: false,
             _not_sync: PhantomData,
         }
@@ -67,16 +72,8 @@ impl Lane {
     /// Posts any command: what all other calls do. The command's `evq` may name another queue than the DTI's for the answer.
     #[inline]
     pub fn post(&mut self, command: Command) -> Result<(), PostError> {
-        if self.options.is_some() {
-            self.post_options()?;
-        }
-        self.push(command)
-    }
-
-    #[inline(always)]
-    fn push(&mut self, command: Command) -> Result<(), PostError> {
         let Some(producer) = &mut self.producer else {
-            return Err(PostError::LaneFull);
+            return self.post_after_options(command);
         };
         match producer.push(command.encode()) {
             Ok(()) => {
@@ -87,24 +84,34 @@ impl Lane {
         }
     }
 
+    #[cold]
+    #[inline(never)]
+    fn post_after_options(&mut self, command: Command) -> Result<(), PostError> {
+        self.post_options()?;
+        match &mut self.producer {
+            Some(_) => self.post(command),
+            None => Err(PostError::LaneFull),
+        }
+    }
+
     /// Whether `n` commands can be posted for certain. The engine tells what it has read at least once in half a lane, so ask for no
     /// more than that. Costs nothing while there is much room, and a look at a line of the engine's when there is not.
     #[inline]
     pub fn has_room(&mut self, n: u32) -> bool {
         let known = self.producer.as_mut().map_or(0, Producer::free);
-        // Options that wait go first.
-        known >= n + u32::from(self.options.is_some()) || self.free() >= n
+        known >= n || self.free() >= n
     }
 
     /// How many commands can be posted for certain. Looks at a line of the engine's: [`Self::has_room`] is the better question where it will
     /// do.
     pub fn free(&mut self) -> u32 {
-        let Some(producer) = &self.producer else {
+        let Some(producer) = self.any_producer() else {
             return 0;
         };
         let taken = self.ual.taken(self.index);
         let outstanding = (producer.pushed() as u32).wrapping_sub(taken);
-        let first = u32::from(self.options.is_some());
+        // Options that wait go first.
+        let first = u32::from(self.waiting.is_some());
         producer.capacity().saturating_sub(outstanding + first)
     }
 
@@ -380,7 +387,7 @@ impl Lane {
     }
 
     fn place(&self) -> Place {
-        let posted = self.producer.as_ref().map_or(0, Producer::pushed);
+        let posted = self.any_producer().map_or(0, Producer::pushed);
         Place {
             lane: self.index as u16,
             posted: posted as u32,
@@ -437,31 +444,45 @@ impl Lane {
 
     /// Puts an option beside those that wait; false: it takes a command of its own.
     fn gather_option(&mut self, dti: Dti, option: Opt, value: u64) -> Result<bool, PostError> {
-        if let Some(waiting) = &mut self.options {
+        if let Some((_, waiting)) = &mut self.waiting {
             if waiting.dti == dti && waiting.add_option(option, value) {
                 return Ok(true);
             }
             self.post_options()?;
         }
         let mut first = Command::new(Operation::SetOptions, dti.handle(), 0);
-        let fits = first.add_option(option, value);
-        self.options = fits.then_some(first);
-        Ok(fits)
+        if !first.add_option(option, value) {
+            return Ok(false);
+        }
+        let producer = self.producer.take().ok_or(PostError::LaneFull)?;
+        self.waiting = Some((producer, first));
+        Ok(true)
     }
 
     /// Posts the options that wait.
     #[cold]
     fn post_options(&mut self) -> Result<(), PostError> {
-        if let Some(options) = self.options {
-            self.push(options)?;
-            self.options = None;
+        let Some((mut producer, options)) = self.waiting.take() else {
+            return Ok(());
+        };
+        if producer.push(options.encode()).is_err() {
+            self.waiting = Some((producer, options));
+            return Err(PostError::LaneFull);
         }
+        self.producer = Some(producer);
+        self.posted = true;
         Ok(())
+    }
+
+    /// The producer, whether options wait or not.
+    fn any_producer(&self) -> Option<&Producer> {
+        let waiting = self.waiting.as_ref().map(|(producer, _)| producer);
+        self.producer.as_ref().or(waiting)
     }
 
     /// Whether there is something that flushing has not posted, as the lane is full.
     pub(crate) fn has_options(&self) -> bool {
-        self.options.is_some()
+        self.waiting.is_some()
     }
 
     /// Changes what a datagram DTI, which must be bound, listens to: joins and leaves groups and their sources. Quiet when it succeeds,
@@ -519,14 +540,23 @@ impl Lane {
     /// after posting, once for many commands: it costs a memory fence, and a system call only when the engine sleeps.
     #[inline]
     pub fn flush(&mut self) {
-        if self.options.is_some() {
-            // Where the lane is full they go with what is posted next.
-            let _ = self.post_options();
-        }
         self.post_returns(1);
-        if std::mem::take(&mut self.posted)
-            && let Some(producer) = &self.producer
-        {
+        let posted = std::mem::take(&mut self.posted);
+        match &self.producer {
+            Some(producer) if posted => self.ual.ring(producer, self.index, self.engine),
+            Some(_) => {}
+            None => self.flush_options(posted),
+        }
+    }
+
+    /// The rest of a flush while options wait; whether something was `posted` before.
+    #[cold]
+    #[inline(never)]
+    fn flush_options(&mut self, posted: bool) {
+        // Where the lane is full they go with what is posted next.
+        let _ = self.post_options();
+        let posted = posted | std::mem::take(&mut self.posted);
+        if let Some(producer) = self.any_producer().filter(|_| posted) {
             self.ual.ring(producer, self.index, self.engine);
         }
     }
@@ -535,12 +565,16 @@ impl Lane {
 impl Drop for Lane {
     fn drop(&mut self) {
         self.flush();
-        if let Some(producer) = self.producer.take() {
+        let ends = match self.waiting.take() {
+            Some((producer, options)) => Some((producer, Some(options))),
+            None => self.producer.take().map(|producer| (producer, None)),
+        };
+        if let Some((producer, options)) = ends {
             let returns = std::mem::take(&mut self.returns);
             let idle = IdleLane {
                 producer,
                 returns,
-                options: self.options.take(),
+                options,
             };
             self.ual.put_lane_back(self.index, idle);
         }
