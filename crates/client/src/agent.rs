@@ -46,10 +46,7 @@ impl Agent {
         let sent = self.socket.send_with_fds(&request.to_bytes(), &[]);
         sent.map_err(OpenError::Io)?;
         let (reply, fds) = receive(&self.socket).map_err(OpenError::Io)?;
-        let reply = reply.map_err(|error| match error {
-            MessageError::Version(version) => OpenError::Version(version),
-            _ => OpenError::Protocol("the answer to OpenUal cannot be read"),
-        })?;
+        let reply = reply.map_err(unreadable)?;
         let status = Status::from_raw(reply.status);
         if status != Status::Ok {
             return Err(OpenError::Refused(status));
@@ -73,9 +70,7 @@ impl Agent {
         let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
         self.socket.send_with_fds(&request.to_bytes(), fds)?;
         let (reply, fds) = receive(&self.socket)?;
-        let reply = reply.map_err(|_| {
-            io::Error::new(io::ErrorKind::InvalidData, "the agent answered nonsense")
-        })?;
+        let reply = reply.map_err(unreadable)?;
         match Status::from_raw(reply.status) {
             Status::Ok => Ok((reply, fds)),
             status => Err(to_io(status)),
@@ -90,5 +85,13 @@ impl Agent {
 
     pub(crate) fn socket(&self) -> &Stream {
         &self.socket
+    }
+}
+
+/// Why an answer cannot be read: mostly since the engine is of another version.
+fn unreadable(error: MessageError) -> OpenError {
+    match error {
+        MessageError::Version(version) => OpenError::Version(version),
+        _ => OpenError::Protocol("the answer cannot be read"),
     }
 }
