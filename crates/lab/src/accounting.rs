@@ -7,8 +7,8 @@
 //!
 //! What the books cannot see: without `CONFIG_IRQ_TIME_ACCOUNTING` interrupts and soft interrupts are charged to whoever they
 //! interrupt. The client's TCP receive that runs inside a server's `write` is charged to the server, on veth and on TAP alike;
-//! what runs while a processor is idle is charged to nobody and shows as a difference, for which [`IDLE_TOLERANCE`] makes room. (The server side's figures
-//! hold it: they are what its processor was busy.)
+//! what runs while a processor is idle is charged to nobody and shows as a difference, for which [`IDLE_TOLERANCE`] makes room, and what the kernel sampled of
+//! interrupts where no program began that could have taken the time unseen. (The server side's figures hold it: they are what its processor was busy.)
 
 pub mod procfs;
 
@@ -73,6 +73,8 @@ pub struct Snapshot {
     cpus: BTreeMap<usize, CpuTimes>,
     /// By thread: role (an index, or none), time, kernel thread or not.
     threads: BTreeMap<u32, (Option<usize>, u64, bool)>,
+    /// Processes and threads that have begun since boot.
+    births: u64,
 }
 
 impl Watch {
@@ -84,7 +86,7 @@ impl Watch {
 
     /// Takes the times now. Costs a few milliseconds: it reads `/proc` for every thread.
     pub fn snapshot(&self) -> io::Result<Snapshot> {
-        let cpus = procfs::cpu_times()?;
+        let (cpus, births) = procfs::machine_times()?;
         let at = Instant::now();
         let threads = procfs::all_threads();
         let of_role = |thread: &ThreadTime| self.roles.iter().position(|r| r.1.contains(thread));
@@ -92,13 +94,19 @@ impl Watch {
             .iter()
             .map(|t| (t.tid, (of_role(t), t.nanos, t.kernel)))
             .collect();
-        Ok(Snapshot { at, cpus, threads })
+        Ok(Snapshot {
+            at,
+            cpus,
+            threads,
+            births,
+        })
     }
 
     /// The books between two snapshots of this watch.
     pub fn books(&self, before: &Snapshot, after: &Snapshot) -> Books {
         let mut books = Books {
             seconds: after.at.duration_since(before.at).as_secs_f64(),
+            births: after.births.saturating_sub(before.births),
             ..Books::default()
         };
         for (name, _) in &self.roles {
@@ -147,8 +155,11 @@ pub struct Books {
     pub busy: f64,
     /// The same by processor.
     pub busy_per_core: BTreeMap<usize, f64>,
-    /// Time in interrupts as the kernel samples it; part of the roles' times already.
+    /// Time in interrupts as the kernel samples it; part of the roles' times already, but for those that came while a processor was idle.
     pub interrupts: f64,
+    /// Processes and threads that began meanwhile. Those that ended before the end are in nobody's time.
+    #[serde(default)]
+    pub births: u64,
     /// Time taken away by the hypervisor.
     pub steal: f64,
 }
@@ -187,6 +198,11 @@ impl Books {
         let mut allowed = self.busy * TOLERANCE;
         if self.others <= allowed && gap > 0.0 {
             allowed += idle.max(0.0) * IDLE_TOLERANCE;
+            // Nobody came and went unseen: then only interrupts can have been charged to no thread. Frames that are received on a
+            // processor of their own (steering) come as interrupts to one that may be idle.
+            if self.births == 0 {
+                allowed += self.interrupts;
+            }
         }
         if gap.abs() > allowed.max(resolution) {
             return Some(format!(

@@ -146,12 +146,14 @@ impl Report {
                 settings.congestion
             );
         }
-        let void = self.runs.iter().filter(|run| run.void.is_some()).count();
-        if 2 * void > self.runs.len() {
+        // Runs under `perf` have another program beside them, and only their shares count.
+        let figures = || self.runs.iter().filter(|run| run.profile.is_none());
+        let made = figures().count();
+        let void = figures().filter(|run| run.void.is_some()).count();
+        if 2 * void > made {
             let _ = writeln!(
                 text,
-                "\n**Most runs ({void} of {}) are void, mostly because other programs kept this machine busy: the figures say little.**",
-                self.runs.len()
+                "\n**Most runs ({void} of {made}) are void, mostly because other programs kept this machine busy: the figures say little.**",
             );
         }
         if !self.findings.is_empty() {
@@ -172,8 +174,7 @@ impl Report {
         if void > 0 {
             let _ = writeln!(
                 text,
-                "- {void} of {} runs were void (the JSON document says why: --json, or --out DIR)",
-                self.runs.len()
+                "- {void} of {made} runs were void (the JSON document says why: --json, or --out DIR)",
             );
         }
         text

@@ -62,9 +62,17 @@ pub fn parse_cpu_times(stat: &str) -> BTreeMap<usize, CpuTimes> {
         .collect()
 }
 
-/// Times of every processor that is online.
-pub fn cpu_times() -> io::Result<BTreeMap<usize, CpuTimes>> {
-    Ok(parse_cpu_times(&fs::read_to_string("/proc/stat")?))
+/// How many processes and threads have begun since boot, by `/proc/stat`; 0 where it does not say.
+pub fn parse_births(stat: &str) -> u64 {
+    stat.lines()
+        .find_map(|line| line.strip_prefix("processes ")?.trim().parse().ok())
+        .unwrap_or(0)
+}
+
+/// Times of every processor that is online, and how many processes and threads have begun since boot.
+pub fn machine_times() -> io::Result<(BTreeMap<usize, CpuTimes>, u64)> {
+    let stat = fs::read_to_string("/proc/stat")?;
+    Ok((parse_cpu_times(&stat), parse_births(&stat)))
 }
 
 /// The first number of a `schedstat` file: nanoseconds on a processor.

@@ -17,6 +17,7 @@ fn snapshot(
         at,
         cpus: BTreeMap::from([(0, cpu)]),
         threads: threads.iter().map(|t| (t.0, (t.1, t.2, t.3))).collect(),
+        births: 0,
     }
 }
 
@@ -67,6 +68,22 @@ fn waking_may_cost_a_part_of_the_idle_time_and_no_more() {
     // Where other programs ran they are the likelier reason.
     let disturbed = ten_seconds(6 * SECOND - SECOND / 2, 0, 0, SECOND / 5, 0);
     assert!(disturbed.void().is_some());
+}
+
+#[test]
+fn interrupts_of_idle_processors_are_nobodys_where_no_program_began() {
+    let short = |missing: u64, sampled: f64, births| Books {
+        interrupts: sampled,
+        births,
+        ..ten_seconds(6 * SECOND - missing, 0, 0, 0, 0)
+    };
+    assert_eq!(short(SECOND, 1.0, 0).void(), None);
+    assert!(short(SECOND, 0.1, 0).void().is_some());
+    // One that began and ended meanwhile may have had that time.
+    assert!(short(SECOND, 1.0, 1).void().is_some());
+    let stat = "cpu  1 2 3\nctxt 5\nprocesses 1234\nprocs_running 1\n";
+    assert_eq!(procfs::parse_births(stat), 1234);
+    assert_eq!(procfs::parse_births("cpu 1"), 0);
 }
 
 #[test]

@@ -6,6 +6,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
+use rustix::process::{Resource, getrlimit};
 use sidecore_sys::netns;
 
 /// Where the program is, if it is there.
@@ -98,9 +99,15 @@ impl Drop for Nginx {
 pub fn configuration(folder: &Path, root: &Path, listen: SocketAddr, core: usize) -> String {
     let mask = format!("1{}", "0".repeat(core));
     let (folder, root) = (folder.display(), root.display());
+    // No more than it may have: it says so on standard error for each start.
+    let descriptors = getrlimit(Resource::Nofile)
+        .maximum
+        .unwrap_or(100_000)
+        .min(100_000);
+    let connections = descriptors / 2;
     format!(
-        "daemon off; pid {folder}/pid; user root; worker_processes 1; worker_cpu_affinity {mask}; worker_rlimit_nofile 100000;\n\
-         events {{ worker_connections 50000; use epoll; }}\n\
+        "daemon off; pid {folder}/pid; user root; worker_processes 1; worker_cpu_affinity {mask}; worker_rlimit_nofile {descriptors};\n\
+         events {{ worker_connections {connections}; use epoll; }}\n\
          http {{ access_log off; sendfile on; tcp_nopush off; tcp_nodelay on; keepalive_requests 1000000000; keepalive_timeout 600;\n\
          open_file_cache max=10000 inactive=600s; open_file_cache_valid 600s; server_tokens off;\n\
          client_body_temp_path {folder}; proxy_temp_path {folder}; fastcgi_temp_path {folder}; uwsgi_temp_path {folder}; scgi_temp_path {folder};\n\
