@@ -82,7 +82,7 @@ pub fn ratio_cell(
 
 /// What it comes to, unless a ratio in it could not be had.
 pub fn in_short(text: String) -> Option<String> {
-    (!text.contains("– ")).then_some(text)
+    (!text.contains(" –")).then_some(text)
 }
 
 /// The usual table of one case: rates, times, latencies, with their spread. Where runs were sampled, also what was received for whom.

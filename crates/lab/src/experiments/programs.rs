@@ -252,26 +252,41 @@ fn ratios(summaries: &[Summary], runs: &[Run]) -> Table {
     table
 }
 
+/// What of the kernel's server CPU a request takes on the engine: as charged, with steered receive, and with receive told apart afterwards.
 fn finding(summaries: &[Summary], runs: &[Run]) -> Option<String> {
-    let ratio = |case| ratio_cell(runs, case, ENGINE, KERNEL, Run::server_us);
-    let own: Option<Vec<String>> = CASES
-        .iter()
-        .map(|case| of_medians(summaries, case, Summary::own_us))
-        .map(|ratio| ratio.map(|ratio| format!("{ratio:.2}")))
-        .collect();
-    let own = own.map_or(String::new(), |own| {
-        format!(
-            " With each side's receive charged to that side, whoever did it: {}.",
-            own.join(", ")
-        )
-    });
-    in_short(format!(
-        "of the server CPU a request that it takes on the kernel, nginx took {} on the engine, redis {}, and {} for a connection and its one request; memcached with four threads {}.{own}",
-        ratio(CASES[0]),
-        ratio(CASES[1]),
-        ratio(CASES[2]),
-        ratio(CASES[3])
-    ))
+    const NAMES: [&str; 4] = [
+        "nginx",
+        "redis",
+        "a connection and its one request",
+        "memcached with four threads",
+    ];
+    let named = |figure: &dyn Fn(&str) -> String| {
+        let each = CASES.iter().zip(NAMES);
+        let each: Vec<String> = each
+            .map(|(case, name)| format!("{name} {}", figure(case)))
+            .collect();
+        each.join(", ")
+    };
+    let charged =
+        |ours, theirs| named(&move |case| ratio_cell(runs, case, ours, theirs, Run::server_us));
+    let mut text = format!(
+        "of the server CPU that a request takes on the kernel, it takes on the engine: {}",
+        charged(ENGINE, KERNEL)
+    );
+    if runs.iter().any(|run| run.arm == ENGINE_STEERED) {
+        text += &format!(
+            "; with frames received on the processor of the side that they are for: {}",
+            charged(ENGINE_STEERED, KERNEL_STEERED)
+        );
+    }
+    let own = |case: &str| of_medians(summaries, case, Summary::own_us);
+    if CASES.iter().all(|case| own(case).is_some()) {
+        let own = named(&|case| format!("{:.2}", own(case).unwrap_or_default()));
+        text += &format!(
+            "; without steering, but each side's receive charged to that side, whoever did it: {own}"
+        );
+    }
+    in_short(text + ".")
 }
 
 fn notes() -> Vec<String> {
@@ -304,5 +319,43 @@ mod tests {
         let at = "10.77.0.2:8080".parse().unwrap();
         let words = memcached(Path::new("/m"), at).join(" ");
         assert_eq!(words, "/m -u root -t 4 -U 0 -l 10.77.0.2 -p 8080");
+    }
+
+    #[test]
+    fn what_was_found_is_told_for_each_way_of_charging() {
+        let run = |case: &str, arm: &str, rate, round| {
+            let mut run = Run {
+                case: case.into(),
+                arm: arm.into(),
+                round,
+                server_cores: vec![0],
+                ..Run::default()
+            };
+            run.load.rate = rate;
+            run.books.seconds = 1.0;
+            run.books.busy_per_core = [(0, 1.0)].into();
+            run
+        };
+        let all = |arms: &[(&str, f64)]| -> Vec<Run> {
+            let of_case = |case| arms.iter().map(move |&(arm, rate)| (case, arm, rate));
+            let each = CASES.into_iter().flat_map(of_case);
+            each.flat_map(|(case, arm, rate)| [0, 1].map(|round| run(case, arm, rate, round)))
+                .collect()
+        };
+        let plain = all(&[(KERNEL, 100.0), (ENGINE, 200.0)]);
+        let text = finding(&summarise(&plain), &plain).unwrap();
+        assert!(text.contains("redis 0.50 (0.50–0.50)"), "{text}");
+        assert!(!text.contains("that they are for"), "{text}");
+
+        let steered = [(KERNEL_STEERED, 100.0), (ENGINE_STEERED, 400.0)];
+        let mut both = plain.clone();
+        both.extend(all(&steered));
+        let text = finding(&summarise(&both), &both).unwrap();
+        let steered = text.split_once("that they are for").unwrap().1;
+        assert!(steered.contains("nginx 0.25 (0.25–0.25)"), "{text}");
+
+        // One that is lacking is not left out in silence: nothing is said then.
+        both.retain(|run| run.case != CASES[3] || run.arm != ENGINE);
+        assert_eq!(finding(&summarise(&both), &both), None);
     }
 }
