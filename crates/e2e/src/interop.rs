@@ -43,8 +43,9 @@ pub enum Version {
     Six,
 }
 
-/// How long one call may take before a conversation counts as stuck.
-const STUCK: Duration = Duration::from_secs(30);
+/// How long one call may take before a conversation counts as stuck. A machine that stands still for three seconds while the first round trip is measured
+/// makes a retransmission timeout of nine (RFC 6298), and a black hole is believed after three of them, the second and third doubled: 63 seconds.
+const STUCK: Duration = Duration::from_secs(100);
 
 /// A conversation: both ends send so many bytes at once, the one that connected ends its stream when it has sent all, the other one when it has
 /// received all.
