@@ -330,6 +330,7 @@ impl Process {
         self.spreads();
         for fd in self.table.used(0, RawFd::MAX) {
             if let Some(Thing::Socket(socket)) = self.get(fd) {
+                socket.is_copied();
                 socket.describe_datagram();
             }
         }
