@@ -159,6 +159,12 @@ impl State {
         self.writers.take_into(wake);
     }
 
+    /// Connections wait at a copy of the listener, or none does any more.
+    fn hear_incoming(&mut self, waits: bool, wake: &mut Vec<Waker>) {
+        self.incoming = waits;
+        self.wake_readers(wake);
+    }
+
     fn wake_readers(&mut self, wake: &mut Vec<Waker>) {
         self.readers.take_into(wake);
         self.wake_watchers(wake);
@@ -297,10 +303,7 @@ impl Socket {
                 state.urgent.told(event.body[0]);
                 state.wake_readers(wake);
             }
-            EventKind::Incoming => {
-                state.incoming = event.body[0] != 0;
-                state.wake_readers(wake);
-            }
+            EventKind::Incoming => state.hear_incoming(event.body[0] != 0, wake),
             // Accepted is not handled here; posted receives and registrations are not used.
             _ => {}
         }
