@@ -40,6 +40,7 @@ pub enum EventKind {
     /// The region with the cookie's registration is ready. Body 0: its id.
     Registered = 8,
     /// A connection waits on the listener with no accept posted. Sent once for each time that this becomes true. Body 0: how many wait.
+    /// With copies in other UALs (body 3 of Listen): one waits at any of them, which an accept here would get; body 0 is 0 when none does any more.
     Incoming = 9,
     /// An error that ends nothing: ICMP, for a connected datagram DTI, or what became of a report for which there was no room. The
     /// status says which. Body 2..5: where the datagram was sent.

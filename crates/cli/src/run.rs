@@ -4,6 +4,7 @@ use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::{ErrorKind, Read};
 use std::net::IpAddr;
+use std::ops::Range;
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -166,35 +167,72 @@ fn out_of_reach(program: &OsStr) -> Option<&'static str> {
     let len = File::open(&path)
         .and_then(|mut file| file.read(&mut head))
         .ok()?;
-    match is_static(&head[..len]) {
-        true => Some("it is statically linked, and nothing can be loaded into it"),
-        false => None,
+    let head = &head[..len];
+    if is_static(head) {
+        return Some("it is statically linked, and nothing can be loaded into it");
     }
+    is_of_go(head).then_some("it is a Go program, and those make their system calls themselves")
 }
 
-/// Whether this is the beginning of a program of 64 bits that asks for no dynamic linker. What cannot be read is not.
-fn is_static(head: &[u8]) -> bool {
-    /// Of an entry of the table of segments: it names the dynamic linker.
-    const INTERPRETER: u32 = 3;
-    let word = |at: usize, len: usize| -> Option<u64> {
-        let bytes = head.get(at..at.checked_add(len)?)?;
-        Some(
-            bytes
-                .iter()
-                .rev()
-                .fold(0, |word, byte| word << 8 | u64::from(*byte)),
-        )
-    };
+/// Of an entry of the table of segments: it names the dynamic linker.
+const INTERPRETER: u64 = 3;
+
+/// Of an entry of the table of segments: what tools have noted about the program.
+const NOTES: u64 = 4;
+
+/// A number in the beginning of a program.
+fn word(head: &[u8], at: u64, len: usize) -> Option<u64> {
+    let at = usize::try_from(at).ok()?;
+    let bytes = head.get(at..at.checked_add(len)?)?;
+    let joined = |word, byte: &u8| word << 8 | u64::from(*byte);
+    Some(bytes.iter().rev().fold(0, joined))
+}
+
+/// The segments of a program of 64 bits of which this is the beginning: of each its kind, and where it is in the file. `None` if that cannot be read.
+fn segments(head: &[u8]) -> Option<Vec<(u64, Range<u64>)>> {
     if head.get(..6) != Some(b"\x7fELF\x02\x01") {
-        return false;
+        return None;
     }
-    let table = || {
-        let (at, size, count) = (word(32, 8)?, word(54, 2)?, word(56, 2)?);
-        let place = |n: u64| usize::try_from(at.checked_add(n.checked_mul(size)?)?).ok();
-        let kinds = (0..count).map(|n| word(place(n)?, 4));
-        kinds.collect::<Option<Vec<_>>>()
+    let (at, size, count) = (word(head, 32, 8)?, word(head, 54, 2)?, word(head, 56, 2)?);
+    let segment = |n: u64| {
+        let entry = at.checked_add(n.checked_mul(size)?)?;
+        let field = |offset: u64, len| word(head, entry.checked_add(offset)?, len);
+        let (begin, len) = (field(8, 8)?, field(32, 8)?);
+        Some((field(0, 4)?, begin..begin.checked_add(len)?))
     };
-    table().is_some_and(|kinds| !kinds.is_empty() && !kinds.contains(&INTERPRETER.into()))
+    (0..count).map(segment).collect()
+}
+
+/// Whether this is the beginning of a program that asks for no dynamic linker. What cannot be read is not.
+fn is_static(head: &[u8]) -> bool {
+    segments(head)
+        .is_some_and(|all| !all.is_empty() && all.iter().all(|(kind, _)| *kind != INTERPRETER))
+}
+
+/// Whether this is the beginning of a program whose build Go's tools have noted. Others of Go's are not known.
+fn is_of_go(head: &[u8]) -> bool {
+    let notes = segments(head).unwrap_or_default().into_iter();
+    let mut notes = notes.filter(|(kind, _)| *kind == NOTES);
+    notes.any(|(_, place)| has_note(head, place, b"Go\0\0"))
+}
+
+/// Whether there is a note of this owner's. Each has the lengths of its owner's name and of its text, a kind, and then both, filled up to words.
+fn has_note(head: &[u8], place: Range<u64>, owner: &[u8]) -> bool {
+    const HEADER: usize = 12;
+    let within = |at| usize::try_from(at).map_or(head.len(), |at| at.min(head.len()));
+    let (mut at, end) = (within(place.start), within(place.end));
+    while at < end {
+        let length = |offset: usize| word(head, (at + offset) as u64, 4);
+        let (Some(name), Some(text)) = (length(0), length(4)) else {
+            return false;
+        };
+        let begin = at + HEADER;
+        if head.get(begin..begin + name as usize) == Some(owner) {
+            return true;
+        }
+        at = begin + (name.next_multiple_of(4) + text.next_multiple_of(4)) as usize;
+    }
+    false
 }
 
 /// The destinations as the library reads them.
@@ -291,6 +329,48 @@ mod tests {
         far[32..40].fill(0xff);
         assert!(!is_static(&far));
         assert!(!is_static(b"#!/bin/sh\n"));
+    }
+
+    #[test]
+    fn programs_of_go_are_known_by_their_note() {
+        let mut head = program(&[1, 4, 3]);
+        let at = head.len() as u64;
+        let note = |owner: &[u8], text: &[u8]| {
+            let mut note = Vec::new();
+            for number in [owner.len(), text.len(), 4] {
+                note.extend((number as u32).to_le_bytes());
+            }
+            for part in [owner, text] {
+                note.extend(part);
+                note.resize(note.len().next_multiple_of(4), 0);
+            }
+            note
+        };
+        let others = note(b"GNU\0", b"a build");
+        let all = [others.clone(), note(b"Go\0\0", b"another")].concat();
+        // Where the second segment is, and how long.
+        head[128..136].copy_from_slice(&at.to_le_bytes());
+        head[152..160].copy_from_slice(&(others.len() as u64).to_le_bytes());
+        let without = [head.clone(), all.clone()].concat();
+        assert!(!is_of_go(&without));
+        head[152..160].copy_from_slice(&(all.len() as u64).to_le_bytes());
+        let with = [head.clone(), all].concat();
+        assert!(is_of_go(&with) && !is_static(&with));
+        // What cannot be read is not judged.
+        assert!(!is_of_go(&with[..with.len() - 12]));
+        for (place, len) in [
+            (u64::MAX, 1),
+            (0, u64::MAX),
+            (at, u64::MAX),
+            (u64::MAX - 2, 2),
+        ] {
+            let mut odd = [head.clone(), vec![0xff; 64]].concat();
+            odd[128..136].copy_from_slice(&place.to_le_bytes());
+            odd[152..160].copy_from_slice(&len.to_le_bytes());
+            assert!(!is_of_go(&odd), "{place} {len}");
+        }
+        let own = std::fs::read(std::env::current_exe().unwrap()).unwrap();
+        assert!(!is_of_go(&own[..HEAD]));
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
+use std::sync::OnceLock;
 use std::time::Duration;
 
 /// What to do when there is no engine.
@@ -33,9 +34,17 @@ pub(crate) struct Config {
     pub(crate) spin: Duration,
 }
 
+/// What the environment said when this image began.
+static CONFIG: OnceLock<Config> = OnceLock::new();
+
 impl Config {
+    /// What is configured, for as long as this image lives: programs clear their environment, and write their titles over it.
+    pub(crate) fn get() -> &'static Self {
+        CONFIG.get_or_init(Self::from_environment)
+    }
+
     /// From the environment; what cannot be read is as if it were not there, as `sidecore run` has checked it.
-    pub(crate) fn from_environment() -> Self {
+    fn from_environment() -> Self {
         let text = |name: &str| std::env::var(name).ok().filter(|text| !text.is_empty());
         let take = match text("SIDECORE_TAKE").as_deref() {
             None => Take::Own,

@@ -8,12 +8,13 @@ use std::collections::HashSet;
 use std::os::fd::RawFd;
 use std::sync::Arc;
 
+use crate::config::Config;
 use crate::guard::{self, Edge, Stay};
 use crate::process::{self, Process, existing};
 use crate::socket::Socket;
 use crate::socket::custody::{has_number, number_of};
-use crate::sys;
 use crate::table::Thing;
+use crate::{log, sys};
 
 /// A descriptor and what it stands for in the child.
 type Heirloom = (RawFd, Thing);
@@ -117,13 +118,16 @@ pub(crate) extern "C" fn child() {
     });
 }
 
-/// Runs when the library is loaded, in every image: descriptors of the engine that were inherited over exec are known for what they are.
+/// Runs when the library is loaded, in every image: the environment is as it was given, and descriptors of the engine that were inherited over
+/// exec are known for what they are.
 #[used]
 #[unsafe(link_section = ".init_array")]
 static AT_START: extern "C" fn() = at_start;
 
 extern "C" fn at_start() {
     guard::within((), || {
+        log::begin();
+        Config::get();
         let Ok(folder) = std::fs::read_dir("/proc/self/fd") else {
             return;
         };

@@ -71,9 +71,14 @@ impl Kick {
     pub(crate) fn cancel(&self) {
         if self.state.swap(AWAKE, Ordering::SeqCst) == KICKED {
             // Somebody wrote, or is about to; what comes late ends another sleep for nothing.
-            let mut count = [0; 8];
-            let _ = rustix::io::read(sys::borrow(self.fd), &mut count);
+            self.drain();
         }
+    }
+
+    /// A sleep was ended by the descriptor: by a kick that came late, perhaps, which would end all others, too.
+    pub(crate) fn drain(&self) {
+        let mut count = [0; 8];
+        let _ = rustix::io::read(sys::borrow(self.fd), &mut count);
     }
 
     /// Whether the thread is neither asleep nor about to wake: what is noted now it will find.

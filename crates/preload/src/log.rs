@@ -14,6 +14,11 @@ enum Level {
     Debug,
 }
 
+/// What the environment says of it is read now, before the program changes that.
+pub(crate) fn begin() {
+    level();
+}
+
 fn level() -> Level {
     static LEVEL: OnceLock<Level> = OnceLock::new();
     *LEVEL.get_or_init(|| match std::env::var("SIDECORE_LOG").as_deref() {

@@ -276,6 +276,9 @@ pub(crate) fn sleep(
             (left, limit) => left.or(limit),
         };
         let slept = sys::ppoll(system, time, mask);
+        if system[own].revents != 0 {
+            kick.drain();
+        }
         let by_system = system[..own].iter().any(|fd| fd.revents != 0);
         ended.set((slept.map(|_| ()), slept.is_ok_and(|n| n > 0) && !by_system));
         system.truncate(own);

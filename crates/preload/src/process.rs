@@ -4,7 +4,7 @@ use std::os::fd::{AsRawFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
 use std::path::Path;
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
@@ -46,7 +46,6 @@ pub(crate) struct Process {
     pub(crate) pid: u32,
     pub(crate) table: Box<Table>,
     pub(crate) stash: Stash,
-    config: OnceLock<Config>,
     addresses: Mutex<(Option<Arc<Addresses>>, Option<Instant>)>,
     opening: Mutex<Opening>,
     kept: Box<[AtomicU64]>,
@@ -109,9 +108,6 @@ pub(crate) fn existing() -> Option<&'static Process> {
 pub(crate) fn renew() -> Option<(&'static Process, &'static Process)> {
     let old = existing()?;
     let new = Process::new();
-    if let Some(config) = old.config.get() {
-        let _ = new.config.set(config.clone());
-    }
     new.aside.store(old.is_aside(), Ordering::Relaxed);
     let new: &'static Process = Box::leak(Box::new(new));
     PROCESS.store(std::ptr::from_ref(new).cast_mut(), Ordering::Release);
@@ -124,7 +120,6 @@ impl Process {
             pid: std::process::id(),
             table: Table::new(),
             stash: Stash::default(),
-            config: OnceLock::new(),
             addresses: Mutex::new((None, None)),
             opening: Mutex::new(Opening::default()),
             kept: (0..KEPT / 64).map(|_| AtomicU64::new(0)).collect(),
@@ -138,10 +133,6 @@ impl Process {
             renewals: AtomicU64::new(0),
             aside: AtomicBool::new(false),
         }
-    }
-
-    pub(crate) fn config(&self) -> &Config {
-        self.config.get_or_init(Config::from_environment)
     }
 
     /// What a descriptor of the program's is.
@@ -158,10 +149,10 @@ impl Process {
             return known.0.clone();
         }
         known.1 = Some(Instant::now());
-        match cancel::held_off(|| Ual::addresses(&self.config().socket)) {
+        match cancel::held_off(|| Ual::addresses(&Config::get().socket)) {
             Ok(own) => {
                 log::debug(format_args!("the engine's addresses: {own:?}"));
-                let take = self.config().take.clone();
+                let take = Config::get().take.clone();
                 known.0 = Some(Arc::new(Addresses { take, own }));
             }
             // Out of reach (a chroot, other rights), and yet there: what is known holds.
@@ -177,7 +168,7 @@ impl Process {
     }
 
     fn no_engine(&self, error: &dyn std::fmt::Display) {
-        let config = self.config();
+        let config = Config::get();
         let path = config.socket.display();
         if config.no_engine == NoEngine::Exit {
             log::error(format_args!(
@@ -215,7 +206,7 @@ impl Process {
         if opening.failed.is_some_and(|at| at.elapsed() < PAUSE) {
             return None;
         }
-        let opened = cancel::held_off(|| open(&self.config().socket, self.config()));
+        let opened = cancel::held_off(|| open(&Config::get().socket, Config::get()));
         match opened {
             Ok(link) => {
                 for fd in link.ual.kept_descriptors() {
@@ -339,6 +330,7 @@ impl Process {
         self.spreads();
         for fd in self.table.used(0, RawFd::MAX) {
             if let Some(Thing::Socket(socket)) = self.get(fd) {
+                socket.is_copied();
                 socket.describe_datagram();
             }
         }

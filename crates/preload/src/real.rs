@@ -122,6 +122,9 @@ real! {
     _Fork() -> pid_t;
     clone(function: ChildFunction, stack: *mut c_void, flags: c_int, argument: *mut c_void, parent: *mut pid_t, thread: *mut c_void, child: *mut pid_t) -> c_int;
     fdopen(fd: c_int, mode: *const c_char) -> *mut FILE;
+    fclose(stream: *mut FILE) -> c_int;
+    freopen(path: *const c_char, mode: *const c_char, stream: *mut FILE) -> *mut FILE;
+    freopen64(path: *const c_char, mode: *const c_char, stream: *mut FILE) -> *mut FILE;
     epoll_create1(flags: c_int) -> c_int;
     epoll_ctl(set: c_int, operation: c_int, fd: c_int, event: *mut epoll_event) -> c_int;
     epoll_pwait(set: c_int, events: *mut epoll_event, max: c_int, timeout: c_int, mask: *const sigset_t) -> c_int;

@@ -234,8 +234,10 @@ impl Socket {
             state.custody.leave_out_one_fork();
         }
         let peer = state.raw.as_ref().and_then(|raw| raw.peer_address().ok());
-        if let Some(raw) = state.raw.as_ref().filter(|raw| raw.is_datagram()) {
-            raw.settle();
+        match &state.raw {
+            Some(raw) if raw.is_datagram() => raw.settle(),
+            Some(raw) if raw.is_listening() => raw.has_copies(),
+            _ => {}
         }
         let custody = state.custody.inherited(tells, peer);
         let child = Self {

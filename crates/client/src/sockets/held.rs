@@ -4,10 +4,11 @@ use std::future::poll_fn;
 use std::io::{self, IoSlice};
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
-use sidecore_abi::command::{Opt, flags};
+use sidecore_abi::command::{Opt, REUSE_PORT_KEY, flags};
 use sidecore_abi::{Command, Event, Membership, Operation, TcpInfo};
 
 use super::group::{Group, lock};
@@ -145,6 +146,10 @@ impl Held {
         }
         held.bind_with(local, share.key).await?;
         let config = &sockets.group.config;
+        // One that only looks (and starts others that accept) is given nothing. Unrelated listeners at one address share what comes, and must
+        // show that they are there.
+        let eager = share.copies == 0 || share.key == REUSE_PORT_KEY;
+        held.socket().eager.store(eager, Ordering::Relaxed);
         let handle = held.socket().dti.handle();
         let answer = held.ask(|cookie| {
             let mut command = Command::new(Operation::Listen, handle, cookie);

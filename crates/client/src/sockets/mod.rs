@@ -15,6 +15,7 @@ mod arrivals;
 pub(crate) mod beside;
 mod closing;
 pub(crate) mod config;
+mod copies;
 pub(crate) mod datagram;
 mod file;
 pub(crate) mod group;

@@ -243,7 +243,7 @@ impl RawSocket {
         if due.load(Ordering::Relaxed) && due.swap(false, Ordering::Relaxed) {
             self.set_option(Opt::Holders, holders::RECEIVES);
         }
-        if self.is_listening() {
+        if self.is_listening() && self.0.socket().eager.load(Ordering::Relaxed) {
             // What is not posted now is posted by the next call.
             let _ = self.0.socket().post_accepts(self.0.group());
         }

@@ -45,7 +45,9 @@ impl Socket {
         }
         let ended = state.end || state.read_shut || state.over.is_some();
         match (self.kind, state.phase) {
-            (Kind::Listener, _) => ready.read = !state.accepted.is_empty() || error,
+            (Kind::Listener, _) => {
+                ready.read = !state.accepted.is_empty() || state.incoming || error;
+            }
             (Kind::Datagram, _) => {
                 ready.read = !state.received.is_empty() || state.read_shut || error;
                 // A report waits: as with Linux, no more than that is told.

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::io;
 use std::net::SocketAddr;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
@@ -62,6 +62,10 @@ pub(crate) struct Socket {
     pub(crate) interest_due: AtomicBool,
     /// … and at once what it received.
     pub(crate) settles: AtomicBool,
+    /// Listener: who asks what it is ready for will accept. Else only who has accepted.
+    pub(crate) eager: AtomicBool,
+    /// Listener: others have copies, and what is given to this process is kept from them.
+    pub(crate) has_copies: AtomicBool,
     pub(crate) state: Mutex<State>,
 }
 
@@ -89,6 +93,8 @@ pub(crate) struct State {
     pub(crate) accepted: VecDeque<Arc<Socket>>,
     /// Listener: accepts that are to be posted.
     pub(crate) accepts_due: u32,
+    /// Listener with copies: a connection waits at one of them.
+    pub(crate) incoming: bool,
     /// Child that was not accepted yet: its listener.
     parent: Option<Arc<Socket>>,
     /// Commands whose answer somebody awaits.
@@ -153,6 +159,12 @@ impl State {
         self.writers.take_into(wake);
     }
 
+    /// Connections wait at a copy of the listener, or none does any more.
+    fn hear_incoming(&mut self, waits: bool, wake: &mut Vec<Waker>) {
+        self.incoming = waits;
+        self.wake_readers(wake);
+    }
+
     fn wake_readers(&mut self, wake: &mut Vec<Waker>) {
         self.readers.take_into(wake);
         self.wake_watchers(wake);
@@ -178,6 +190,8 @@ impl Socket {
             kind,
             interest_due: AtomicBool::new(false),
             settles: AtomicBool::new(false),
+            eager: AtomicBool::new(true),
+            has_copies: AtomicBool::new(false),
             state: Mutex::new(State {
                 phase: Phase::New,
                 local: None,
@@ -194,6 +208,7 @@ impl Socket {
                 sends: SendQueue::default(),
                 accepted: VecDeque::new(),
                 accepts_due: 0,
+                incoming: false,
                 parent,
                 answers: Vec::new(),
                 failed: None,
@@ -288,7 +303,8 @@ impl Socket {
                 state.urgent.told(event.body[0]);
                 state.wake_readers(wake);
             }
-            // Accepted is not handled here; posted receives, registrations and Incoming are not used.
+            EventKind::Incoming => state.hear_incoming(event.body[0] != 0, wake),
+            // Accepted is not handled here; posted receives and registrations are not used.
             _ => {}
         }
     }
@@ -405,12 +421,23 @@ impl Socket {
         }
     }
 
-    /// Posts accepts until as many wait as are configured. What keeps it from that, if anything, is tried again with the next accept.
+    /// Whether one more accept may be posted now. Where others have copies of the listener, one is, while nothing is here to be taken: what comes
+    /// meanwhile is for those who accept.
+    fn may_post(&self, state: &State, configured: u32) -> bool {
+        let open = state.over.is_none() && !state.closed;
+        let wanted = match self.has_copies.load(Ordering::Relaxed) {
+            true => state.accepted.is_empty() && state.accepts_due >= configured,
+            false => state.accepts_due > 0,
+        };
+        open && wanted
+    }
+
+    /// Posts accepts until as many wait as may. What keeps it from that, if anything, is tried again with the next accept.
     pub(crate) fn post_accepts(self: &Arc<Self>, group: &Group) -> Result<(), PostError> {
         loop {
             {
                 let mut state = lock(&self.state);
-                if state.accepts_due == 0 || state.over.is_some() || state.closed {
+                if !self.may_post(&state, group.config.accepts) {
                     return Ok(());
                 }
                 state.accepts_due -= 1;
@@ -442,6 +469,7 @@ impl Socket {
         group: &Group,
         cx: &mut Context<'_>,
     ) -> Poll<io::Result<(Arc<Socket>, Option<SocketAddr>)>> {
+        self.eager.store(true, Ordering::Relaxed);
         let posted = self.post_accepts(group);
         let mut state = lock(&self.state);
         if let Some(child) = state.accepted.pop_front() {

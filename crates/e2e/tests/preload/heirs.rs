@@ -86,6 +86,89 @@ fn what_killed_children_had_not_accepted_is_answered_by_another() -> Result<()> 
     Ok(())
 }
 
+/// Workers that accept, and serve one connection to its end before they accept again.
+const BUSY: &str = r#"
+import os, socket, sys
+listener = socket.create_server((sys.argv[1], 8080), backlog=100)
+for number in range(3):
+    if os.fork() == 0:
+        while True:
+            connection, _ = listener.accept()
+            while said := connection.recv(100): connection.sendall(b"heard " + said)
+            connection.close()
+os.wait()
+"#;
+
+/// A parent that sees by polling that a connection waits, and then starts who accepts, which polls, too. Later the parent only looks.
+const LOOKING: &str = r#"
+import os, select, socket, sys, time
+listener = socket.create_server((sys.argv[1], 8080), backlog=100)
+select.select([listener], [], [])
+if os.fork() == 0:
+    listener.setblocking(False)
+    while True:
+        select.select([listener], [], [])
+        connection, _ = listener.accept()
+        said = connection.recv(100)
+        if said: connection.sendall(b"heard " + said)
+        connection.close()
+while True:
+    select.select([listener], [], [], 0)
+    time.sleep(0.001)
+"#;
+
+/// A server in Python, and somebody who asks it: what is answered, and the connection.
+fn asked(ground: &Ground, text: &str) -> Result<(String, TcpStream)> {
+    let mut stream = ground.inside(|| TcpStream::connect(engine(8080)))?;
+    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.write_all(text.as_bytes())?;
+    let mut answer = [0; 100];
+    let len = stream.read(&mut answer).context("no answer")?;
+    Ok((String::from_utf8_lossy(&answer[..len]).into_owned(), stream))
+}
+
+#[test]
+fn who_is_busy_keeps_no_connection_from_others() -> Result<()> {
+    if !available() || !have(&["python3"]) {
+        return Ok(());
+    }
+    let ground = Ground::new()?;
+    let mut python = command(&ground, "python3");
+    python.args(["-c", BUSY, &ENGINE.to_string()]);
+    let _server = Server::start(&ground, python, engine(8080))?;
+    let mut held = Vec::new();
+    for number in 0..2 {
+        for quick in 0..12 {
+            let text = format!("quick {number} {quick}");
+            assert_eq!(asked(&ground, &text)?.0, format!("heard {text}"));
+        }
+        let (answer, stream) = asked(&ground, "stays")?;
+        assert_eq!(answer, "heard stays");
+        held.push(stream);
+    }
+    for last in 0..12 {
+        let text = format!("last {last}");
+        assert_eq!(asked(&ground, &text)?.0, format!("heard {text}"));
+    }
+    Ok(())
+}
+
+#[test]
+fn what_one_process_saw_by_polling_another_accepts() -> Result<()> {
+    if !available() || !have(&["python3"]) {
+        return Ok(());
+    }
+    let ground = Ground::new()?;
+    let mut python = command(&ground, "python3");
+    python.args(["-c", LOOKING, &ENGINE.to_string()]);
+    let _server = Server::start(&ground, python, engine(8080))?;
+    for number in 0..20 {
+        let text = format!("client {number}");
+        assert_eq!(asked(&ground, &text)?.0, format!("heard {text}"));
+    }
+    Ok(())
+}
+
 #[test]
 fn nginx_reloaded_again_and_again_refuses_nobody() -> Result<()> {
     if !available() || !have(&["nginx", "ab"]) {

@@ -441,6 +441,69 @@ fn calls_that_the_library_does_not_see_reach_the_peer() -> Result<()> {
     Ok(())
 }
 
+/// Exim's way: the parent makes a stream of what it accepts, forks, and closes the stream.
+const STREAM: &str = r#"
+import ctypes
+libc = ctypes.CDLL(None)
+libc.fdopen.restype = ctypes.c_void_p
+libc.fclose.argtypes = [ctypes.c_void_p]
+libc.fputs.argtypes = [ctypes.c_char_p, ctypes.c_void_p]
+while True:
+    connection, _ = listener.accept()
+    fd = connection.detach()
+    stream = libc.fdopen(fd, b"r+")
+    if os.fork() == 0:
+        listener.close()
+        serve(socket.socket(fileno=fd))
+        os._exit(0)
+    libc.fputs(b"hello", stream)
+    assert libc.fclose(stream) == 0
+"#;
+
+#[test]
+fn a_stream_that_is_closed_holds_nothing() -> Result<()> {
+    if !ready() {
+        return Ok(());
+    }
+    let ground = Ground::new()?;
+    let _server = python(&ground, STREAM)?;
+    for _ in 0..3 {
+        let mut stream = connect(&ground)?;
+        let mut greeting = [0; 5];
+        stream.read_exact(&mut greeting)?;
+        assert_eq!(&greeting, b"hello");
+        // To the end: it comes when the child ends, and nobody else has the descriptor.
+        assert!(echo(&stream, b"all of it")? == b"all of it");
+    }
+    Ok(())
+}
+
+/// Programs clear their environment, and write over it, before they make a socket.
+const CLEARED: &str = r#"
+import ctypes, sys
+ctypes.CDLL(None).clearenv()
+import socket
+listener = socket.create_server((sys.argv[1], 8080))
+while True:
+    connection, _ = listener.accept()
+    while piece := connection.recv(65536): connection.sendall(piece)
+    connection.close()
+"#;
+
+#[test]
+fn a_program_that_clears_its_environment_has_the_engine() -> Result<()> {
+    if !ready() {
+        return Ok(());
+    }
+    let ground = Ground::new()?;
+    let mut python = command(&ground, "python3");
+    python.args(["-c", CLEARED, &ENGINE.to_string()]);
+    let server = Server::start(&ground, python, engine(8080))?;
+    let stream = connect(&ground)?;
+    assert!(echo(&stream, b"all of it")? == b"all of it");
+    server.assert_fast(&ground)
+}
+
 /// The child waits by poll, select and epoll.
 const WAITING: &str = r#"
 def served(connection, wait):

@@ -5,13 +5,52 @@ use std::collections::VecDeque;
 use sidecore_abi::event::Event;
 use sidecore_abi::{EventKind, Status};
 
-use super::Context;
 use super::socket::hand_over;
+use super::{Context, Done};
 use crate::dti::{Dti, PostedAccept, Role};
 use crate::tables::heirs::Family;
 
+/// An accept gets what waits at its listener, or at a copy of that; else it waits.
+pub(super) fn next_for(
+    cx: &mut Context<'_>,
+    listener: u32,
+    (child, accept): (u32, &PostedAccept),
+) -> Done {
+    loop {
+        let Some(Role::Listening(listening)) =
+            cx.tables.dtis.get_mut(listener).map(|dti| &mut dti.role)
+        else {
+            return Status::WrongState.into();
+        };
+        listening.accepting = true;
+        let Some(waiting) = listening.waiting.pop_front() else {
+            break;
+        };
+        if hand_over(cx, listener, waiting, (child, accept)) {
+            return Done::Later;
+        }
+    }
+    if next_of_copies(cx, listener, (child, accept)) {
+        return Done::Later;
+    }
+    if let Err(status) = cx.tables.begin_descriptor(listener) {
+        return status.into();
+    }
+    let pushed = match cx.tables.dtis.get_mut(listener).map(|dti| &mut dti.role) {
+        Some(Role::Listening(listening)) => {
+            cx.tables.accepts.push_back(&mut listening.accepts, *accept)
+        }
+        _ => false,
+    };
+    if !pushed {
+        cx.tables.end_descriptor(listener);
+        return Status::NoResources.into();
+    }
+    Done::Later
+}
+
 /// A listener has nothing of its own for this accept: it takes the oldest that waits at another copy. False if none does.
-pub(super) fn next_of_copies(
+fn next_of_copies(
     cx: &mut Context<'_>,
     listener: u32,
     (child, accept): (u32, &PostedAccept),
@@ -102,6 +141,7 @@ fn serve(cx: &mut Context<'_>, listener: u32) {
         }
         hand_over(cx, listener, waiting, (child, &accept));
     }
+    cx.tables.tell_copies(listener);
 }
 
 /// The oldest connection that waits at a listener. Those before it that ended and left nothing to read are forgotten.

@@ -7,7 +7,7 @@ use sidecore_abi::event::Event;
 use sidecore_abi::{Address, Command, DtiHandle, EventKind, Status};
 use sidecore_stack::{ListenerId, SocketOption, SocketOptions, StackError};
 
-use super::heirs::{all_go_on, goes_on, next_of_copies};
+use super::heirs::{all_go_on, goes_on, next_for};
 use super::{Context, Done, evq_for, holders, slot};
 use crate::dti::{Dti, Listening, PostedAccept, Role, flag};
 use crate::tables::Tables;
@@ -178,8 +178,11 @@ pub(super) fn listen(cx: &mut Context<'_>, command: &Command) -> Done {
             backlog,
             accepts: Default::default(),
             accepting: false,
+            told: false,
         }));
     }
+    // It may be a copy of one at which connections wait.
+    cx.tables.tell_copies(slot);
     answer_address(local)
 }
 
@@ -225,37 +228,9 @@ pub(super) fn accept(cx: &mut Context<'_>, command: &Command) -> Done {
         cookie: command.cookie,
         evq,
     };
-    loop {
-        let Some(Role::Listening(listening)) =
-            cx.tables.dtis.get_mut(listener).map(|dti| &mut dti.role)
-        else {
-            return Status::WrongState.into();
-        };
-        listening.accepting = true;
-        let Some(waiting) = listening.waiting.pop_front() else {
-            break;
-        };
-        if hand_over(cx, listener, waiting, (child, &accept)) {
-            return Done::Later;
-        }
-    }
-    if next_of_copies(cx, listener, (child, &accept)) {
-        return Done::Later;
-    }
-    if let Err(status) = cx.tables.begin_descriptor(listener) {
-        return status.into();
-    }
-    let pushed = match cx.tables.dtis.get_mut(listener).map(|dti| &mut dti.role) {
-        Some(Role::Listening(listening)) => {
-            cx.tables.accepts.push_back(&mut listening.accepts, accept)
-        }
-        _ => false,
-    };
-    if !pushed {
-        cx.tables.end_descriptor(listener);
-        return Status::NoResources.into();
-    }
-    Done::Later
+    let done = next_for(cx, listener, (child, &accept));
+    cx.tables.tell_copies(listener);
+    done
 }
 
 /// Gives a waiting connection to its child; false when the connection ended while it waited and left nothing to read.

@@ -72,6 +72,8 @@ pub(crate) struct Listening {
     pub(crate) accepts: List,
     /// Whether an accept was ever posted.
     pub(crate) accepting: bool,
+    /// Of one with copies: its UAL was told that a connection waits at one of them, and not that none does any more.
+    pub(crate) told: bool,
 }
 
 /// An accept that waits.

@@ -4,7 +4,8 @@
 //! tell the difference, what waits at one goes to another when that closes, dies, or is slower. Until a program has taken a connection the engine keeps
 //! what it delivered of it: it may have to be delivered once more, elsewhere.
 
-use sidecore_abi::Status;
+use sidecore_abi::event::Event;
+use sidecore_abi::{EventKind, Status};
 use sidecore_stack::ListenerId;
 
 use super::Tables;
@@ -222,6 +223,54 @@ impl Tables {
             listening.waiting.pop_front();
         }
         Some(waiting)
+    }
+
+    /// Tells each copy of a listener when connections begin to wait at one of them, and when none does any more: whoever polls a copy is to see what
+    /// waits at another. False if it has no copies.
+    pub(crate) fn tell_copies(&mut self, listener: u32) -> bool {
+        if self.shared_listeners.is_empty() {
+            return false;
+        }
+        let Some(family) = self.family_of(listener) else {
+            return false;
+        };
+        let waits = self
+            .copies(family)
+            .any(|copy| self.has_waiting(copy, false));
+        let news = |copy: &u32| match &self.dtis.get(*copy)?.role {
+            Role::Listening(listening) => {
+                let waits = waits || self.has_waiting(*copy, true);
+                (listening.told != waits).then_some((*copy, waits))
+            }
+            _ => None,
+        };
+        let copies = self.copies(family);
+        let news: Vec<(u32, bool)> = copies.filter_map(|copy| news(&copy)).collect();
+        for (copy, waits) in news {
+            let Some(dti) = self.dtis.get_mut(copy) else {
+                continue;
+            };
+            if let Role::Listening(listening) = &mut dti.role {
+                listening.told = waits;
+            }
+            let mut event = Event::new(EventKind::Incoming, dti.handle, 0, Status::Ok);
+            event.body[0] = waits.into();
+            let (ual, evq) = (dti.ual, dti.rx_evq);
+            self.emit(ual, evq, &event);
+        }
+        true
+    }
+
+    /// Whether a connection waits at this copy: one that any other may take, or at least (`here`) one that ended and left something to read here.
+    fn has_waiting(&self, copy: u32, here: bool) -> bool {
+        let Some(Role::Listening(listening)) = self.dtis.get(copy).map(|dti| &dti.role) else {
+            return false;
+        };
+        let of_use = |slot: &u32| {
+            let dti = self.dtis.get(*slot);
+            dti.is_some_and(|dti| dti.conn().is_some() || here && !dti.rx.ready.is_empty())
+        };
+        listening.waiting.iter().any(of_use)
     }
 
     /// Connections of a UAL that no program took and that may go on, oldest first.

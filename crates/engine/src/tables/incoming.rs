@@ -168,8 +168,11 @@ impl Tables {
         Some(slot)
     }
 
-    /// The first connection waits at a listener.
+    /// The first connection waits at a listener, or at one of its copies.
     pub(crate) fn tell_waiting(&mut self, listener: u32) {
+        if self.tell_copies(listener) {
+            return;
+        }
         let Some(dti) = self.dtis.get(listener) else {
             return;
         };

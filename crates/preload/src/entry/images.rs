@@ -2,6 +2,7 @@
 
 use libc::{FILE, c_char, c_int};
 
+use super::numbers::{forget, is_visitor};
 use super::socket_of;
 use crate::guard::{Edge, is_inside, within};
 use crate::process::existing;
@@ -97,4 +98,75 @@ pub unsafe extern "C" fn fdopen(fd: c_int, mode: *const c_char) -> *mut FILE {
     }
     // SAFETY: as libc's.
     unsafe { real::fdopen(fd, mode) }
+}
+
+/// libc is about to close a stream's descriptor by itself: the number stands for nothing of ours from here on. What comes of it is to be dropped
+/// when the descriptor is closed.
+///
+/// # Safety
+///
+/// It is a stream.
+unsafe fn before_stream_closes(stream: *mut FILE) -> Option<Thing> {
+    let _edge = Edge::begin();
+    let process = existing().filter(|process| !is_inside() && !is_visitor(process))?;
+    // SAFETY: the caller's promise.
+    let fd = unsafe { libc::fileno(stream) };
+    process.get(fd)?;
+    // What was written goes while this is still a holder.
+    // SAFETY: the caller's promise.
+    unsafe { libc::fflush(stream) };
+    within(None, || forget(process, fd))
+}
+
+/// Its descriptor is closed.
+fn after_stream_closed(thing: Option<Thing>) {
+    if let Some(Thing::Socket(socket)) = thing {
+        within((), || {
+            socket.after_last_close();
+            drop(socket);
+        });
+    }
+}
+
+/// fclose(3).
+///
+/// # Safety
+///
+/// As libc's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn fclose(stream: *mut FILE) -> c_int {
+    // SAFETY: the program's promise.
+    let thing = unsafe { before_stream_closes(stream) };
+    // SAFETY: as libc's.
+    let done = unsafe { real::fclose(stream) };
+    after_stream_closed(thing);
+    done
+}
+
+macro_rules! reopened {
+    ($($name:ident;)*) => {$(
+        #[doc = concat!(stringify!($name), "(3).")]
+        ///
+        /// # Safety
+        ///
+        /// As libc's.
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C-unwind" fn $name(path: *const c_char, mode: *const c_char, stream: *mut FILE) -> *mut FILE {
+            // Without a path its descriptor stays.
+            let thing = match path.is_null() {
+                true => None,
+                // SAFETY: the program's promise.
+                false => unsafe { before_stream_closes(stream) },
+            };
+            // SAFETY: as libc's.
+            let again = unsafe { real::$name(path, mode, stream) };
+            after_stream_closed(thing);
+            again
+        }
+    )*};
+}
+
+reopened! {
+    freopen;
+    freopen64;
 }

@@ -16,12 +16,12 @@ use crate::table::Thing;
 use crate::{errors, memory, real, sys};
 
 /// Whether this is a child of vfork, which has our memory but descriptors of its own: nothing may be noted down.
-fn is_visitor(process: &Process) -> bool {
+pub(super) fn is_visitor(process: &Process) -> bool {
     std::process::id() != process.pid
 }
 
 /// A number stands for nothing of ours any more. To be called before the system closes it, as far as that may be: others that hold it go on.
-fn forget(process: &Process, fd: RawFd) -> Option<Thing> {
+pub(super) fn forget(process: &Process, fd: RawFd) -> Option<Thing> {
     if let Some(Thing::Socket(socket)) = process.get(fd) {
         socket.before_last_close(fd);
     }

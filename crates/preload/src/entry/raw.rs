@@ -2,7 +2,7 @@
 
 use std::arch::asm;
 
-use libc::{c_int, c_long, c_uint, c_ulong, c_void};
+use libc::{c_int, c_long, c_uint, c_ulong, c_void, off_t};
 
 use super::{confine, data, epolls, files, forks, life, messages, names, numbers, waits};
 use crate::guard::is_inside;
@@ -107,6 +107,16 @@ unsafe fn by_name(number: c_long, [a, b, c, d, e, f]: [usize; 6]) -> Option<c_lo
             libc::SYS_recvmsg => messages::recvmsg(fd, b as _, c as c_int) as c_long,
             libc::SYS_sendmsg => messages::sendmsg(fd, b as _, c as c_int) as c_long,
             libc::SYS_sendfile => files::sendfile(fd, b as c_int, c as _, d) as c_long,
+            libc::SYS_splice => {
+                files::splice(fd, b as _, c as c_int, d as _, e, f as c_uint) as c_long
+            }
+            // The place comes in two halves, of which the first is all of it here.
+            libc::SYS_preadv2 => {
+                data::preadv2(fd, b as _, c as c_int, d as off_t, f as c_int) as c_long
+            }
+            libc::SYS_pwritev2 => {
+                data::pwritev2(fd, b as _, c as c_int, d as off_t, f as c_int) as c_long
+            }
             libc::SYS_ioctl => numbers::ioctl(fd, b as c_ulong, c as c_ulong).into(),
             libc::SYS_prctl => {
                 confine::prctl(fd, b as c_ulong, c as c_ulong, d as c_ulong, e as c_ulong).into()
@@ -152,6 +162,8 @@ unsafe fn by_name_of_sockets(number: c_long, [a, b, c, d, e, _]: [usize; 6]) -> 
             libc::SYS_setsockopt => {
                 names::setsockopt(fd, b as c_int, c as c_int, d as *const c_void, e as c_uint)
             }
+            libc::SYS_recvmmsg => messages::recvmmsg(fd, b as _, c as c_uint, d as c_int, e as _),
+            libc::SYS_sendmmsg => messages::sendmmsg(fd, b as _, c as c_uint, d as c_int),
             libc::SYS_close => numbers::close(fd),
             libc::SYS_close_range => numbers::close_range(a as c_uint, b as c_uint, c as c_int),
             libc::SYS_dup => numbers::dup(fd),
@@ -162,9 +174,42 @@ unsafe fn by_name_of_sockets(number: c_long, [a, b, c, d, e, _]: [usize; 6]) -> 
             libc::SYS_epoll_pwait => {
                 epolls::epoll_pwait(fd, b as _, c as c_int, d as c_int, e as _)
             }
+            libc::SYS_epoll_pwait2 => epolls::epoll_pwait2(fd, b as _, c as c_int, d as _, e as _),
             libc::SYS_ppoll => waits::ppoll(a as _, b as _, c as _, d as _),
+            _ => return by_name_of_old(number, [a, b, c, d, e]),
+        }
+    };
+    Some(done.into())
+}
+
+/// Those that newer architectures do without.
+///
+/// # Safety
+///
+/// As the call's own.
+#[cfg(target_arch = "x86_64")]
+unsafe fn by_name_of_old(number: c_long, [a, b, c, d, e]: [usize; 5]) -> Option<c_long> {
+    let fd = a as c_int;
+    // SAFETY: the program's promise: the arguments are what the call of this number takes.
+    let done = unsafe {
+        match number {
+            libc::SYS_poll => waits::poll(a as _, b as _, c as c_int),
+            libc::SYS_select => waits::select(fd, b as _, c as _, d as _, e as _),
+            libc::SYS_epoll_create => epolls::epoll_create(fd),
+            libc::SYS_epoll_wait => epolls::epoll_wait(fd, b as _, c as c_int, d as c_int),
+            libc::SYS_dup2 => numbers::dup2(fd, b as c_int),
             _ => return None,
         }
     };
     Some(done.into())
+}
+
+/// Those that newer architectures do without: there are none here.
+///
+/// # Safety
+///
+/// None is needed.
+#[cfg(not(target_arch = "x86_64"))]
+unsafe fn by_name_of_old(_: c_long, _: [usize; 5]) -> Option<c_long> {
+    None
 }

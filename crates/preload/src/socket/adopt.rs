@@ -13,6 +13,7 @@ use sidecore_client::custody::Adopted;
 
 use super::custody::{DescriptorCall, FIRST_WAIT, Why, number_of};
 use super::{Kind, Listening, Role, Socket};
+use crate::config::Config;
 use crate::process::{Link, process};
 use crate::table::lock;
 use crate::{log, sys};
@@ -108,7 +109,7 @@ impl Socket {
         if let Some(fd) = self.first_number()
             && let Some(number) = number_of(fd)
         {
-            let path = &process().config().socket;
+            let path = &Config::get().socket;
             // If it cannot be asked for, the image finds out.
             let _ = sidecore_client::custody::ask_without_ual(path, sys::borrow(fd), number);
         }
@@ -116,7 +117,7 @@ impl Socket {
 
     /// There are as many UALs as may be, perhaps: bytes can flow all the same.
     fn ask_without_ual(&self, fd: RawFd, number: u64) {
-        let path = &process().config().socket;
+        let path = &Config::get().socket;
         match sidecore_client::custody::ask_without_ual(path, sys::borrow(fd), number) {
             Ok(Adopted::Shared { local, peer }) => self.is_shared(local, peer),
             Ok(_) => self.is_lost(),

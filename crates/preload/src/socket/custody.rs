@@ -301,6 +301,7 @@ impl Socket {
     /// Its descriptor is passed to another process.
     pub(crate) fn is_passed(&self) {
         lock(&self.state).custody.passed += 1;
+        self.is_copied();
         self.describe_datagram();
     }
 

@@ -18,6 +18,9 @@ use crate::{log, poll, sys};
 /// How long a listener's end is waited for. The engine answers in its next turn.
 const LAST_CONNECTIONS: Duration = Duration::from_millis(100);
 
+/// How long the engine's answer to an accept is waited for, where it has told that a connection waits.
+const ANSWER: Duration = Duration::from_millis(100);
+
 impl Socket {
     /// In a child, a listener is opened once more when it is first used.
     pub(super) fn listen_again(&self, listening: Listening) -> Route {
@@ -39,6 +42,7 @@ impl Socket {
         let mut state = lock(&self.state);
         match opened {
             Ok(raw) => {
+                raw.has_copies();
                 log::debug(format_args!("listens again at {}", listening.local));
                 state.raw = Some(raw.clone());
                 process().listens();
@@ -69,6 +73,14 @@ impl Socket {
                     Route::Nowhere
                 }
             }
+        }
+    }
+
+    /// Others may listen, too, from here on, if it is a listener.
+    pub(crate) fn is_copied(&self) {
+        let raw = lock(&self.state).raw.clone();
+        if let Some(raw) = raw.filter(RawSocket::is_listening) {
+            raw.has_copies();
         }
     }
 
@@ -270,7 +282,11 @@ impl Socket {
         }
         let attempt = || self.accept_now(&raw, both.then_some(fd), flags);
         if self.is_nonblocking() {
-            return attempt();
+            // A poll may have told of one that waits at a copy: then this one is not to say that there is none.
+            return match attempt() {
+                Err(Errno::AGAIN) if raw.hears_of_incoming(ANSWER) => attempt(),
+                done => done,
+            };
         }
         let deadline = self.deadline(false);
         if both || raw.is_over() {

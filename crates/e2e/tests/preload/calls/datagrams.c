@@ -1,5 +1,6 @@
 /* Datagrams: messages beside them, the error queue, and what is put together. */
 #include "common.h"
+#include <sys/syscall.h>
 
 static long long time_t_now(void) {
     return (long long)time(NULL);
@@ -124,6 +125,44 @@ static void beside(void) {
     close(b);
 }
 
+/* The same by the numbers of the calls, as libuv makes them. */
+static void by_number(int a, int b) {
+    char got[2][10] = {{0}};
+    struct iovec out[2] = {{"one", 3}, {"two", 3}}, in[2] = {{got[0], 9}, {got[1], 9}};
+    struct mmsghdr many[2] = {{{0}, 0}};
+    for (int i = 0; i < 2; i++)
+        many[i].msg_hdr = (struct msghdr){.msg_iov = &out[i], .msg_iovlen = 1};
+    say("sendmmsg by number", (int)syscall(SYS_sendmmsg, a, many, 2, 0));
+    for (int i = 0; i < 2; i++)
+        many[i].msg_hdr = (struct msghdr){.msg_iov = &in[i], .msg_iovlen = 1};
+    struct timespec second = {1, 0};
+    struct pollfd readable = {b, POLLIN, 0};
+    say("ppoll by number", (int)syscall(SYS_ppoll, &readable, 1, &second, NULL, 8));
+    rest(50);
+    say("recvmmsg by number", (int)syscall(SYS_recvmmsg, b, many, 2, MSG_DONTWAIT, NULL));
+    printf("%s %s\n", got[0], got[1]);
+    say("and nothing more", (int)syscall(SYS_recvmmsg, b, many, 2, MSG_DONTWAIT, NULL));
+    send(a, "three", 5, 0);
+    int set = (int)syscall(SYS_epoll_create1, 0);
+    struct epoll_event wanted = {.events = EPOLLIN, .data.fd = b}, event = {0};
+    say("epoll_ctl by number", (int)syscall(SYS_epoll_ctl, set, EPOLL_CTL_ADD, b, &wanted));
+    say("epoll_pwait2 by number", (int)syscall(SYS_epoll_pwait2, set, &event, 1, &second, NULL, 8));
+#ifdef SYS_epoll_wait
+    say("epoll_wait by number", (int)syscall(SYS_epoll_wait, set, &event, 1, 1000));
+    say("poll by number", (int)syscall(SYS_poll, &readable, 1, 1000));
+    fd_set bits;
+    FD_ZERO(&bits);
+    FD_SET(b, &bits);
+    struct timeval time = {1, 0};
+    say("select by number", (int)syscall(SYS_select, b + 1, &bits, NULL, NULL, &time));
+    int other = dup(a);
+    say("dup2 by number", (int)syscall(SYS_dup2, b, other) == other);
+    say("and what it has", (int)recv(other, got[0], 9, MSG_DONTWAIT));
+    close(other);
+#endif
+    close(set);
+}
+
 static void together(void) {
     struct sockaddr_in here, there;
     int a = bound(SOCK_DGRAM, &here), b = bound(SOCK_DGRAM, &there);
@@ -163,6 +202,7 @@ static void together(void) {
     say("with nothing there", recvmmsg(b, many, 4, MSG_DONTWAIT, NULL));
     send(a, "alone", 5, 0);
     say("for one", recvmmsg(b, many, 4, MSG_WAITFORONE, NULL));
+    by_number(a, b);
     close(a);
     close(b);
 }
