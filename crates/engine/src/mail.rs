@@ -314,6 +314,7 @@ impl Engine {
         for id in self.tables.sockets.take_orphans(|_, until| until <= now) {
             self.stack.udp_close(id);
         }
+        self.tables.hand_out_waiting();
         let condemned: Vec<u64> = self
             .tables
             .uals

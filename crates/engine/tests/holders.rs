@@ -2,11 +2,13 @@
 //! a device.
 
 use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
 
-use sidecore_abi::command::{Opt, holders};
+use rustix::process::Uid;
+use sidecore_abi::command::{Opt, flags, holders};
 use sidecore_abi::event::Event;
 use sidecore_abi::{Address, Command, EventKind, Operation, Status};
-use sidecore_client::{Dti, EventQueue, Lane, Ual, UalConfig};
+use sidecore_client::{Dti, EventQueue, Lane, Region, Ual, UalConfig};
 use sidecore_engine::{Engine, EngineConfig, EngineControlHandle};
 
 const ADDRESS: &str = "10.9.0.1:7000";
@@ -67,7 +69,11 @@ impl World {
     }
 
     fn bind(&mut self, app: &mut App, dti: Dti, key: u64) -> Status {
-        let at: SocketAddr = ADDRESS.parse().unwrap();
+        self.bind_at(app, dti, ADDRESS, key)
+    }
+
+    fn bind_at(&mut self, app: &mut App, dti: Dti, at: &str, key: u64) -> Status {
+        let at: SocketAddr = at.parse().unwrap();
         let mut bind = Command::new(Operation::Bind, dti.handle(), 1);
         bind = bind.with_address(0, Address::new(at));
         bind.body[3] = key;
@@ -112,7 +118,11 @@ impl World {
 }
 
 fn app(control: &EngineControlHandle) -> App {
-    let ual = Ual::open_on(control.connect().unwrap(), &UalConfig::default()).unwrap();
+    app_on(control.connect().unwrap(), &UalConfig::default())
+}
+
+fn app_on(agent: OwnedFd, config: &UalConfig) -> App {
+    let ual = Ual::open_on(agent, config).unwrap();
     App {
         lane: ual.lane().unwrap(),
         evq: ual.event_queue().unwrap(),
@@ -123,6 +133,20 @@ fn app(control: &EngineControlHandle) -> App {
 impl App {
     fn create(&mut self) -> Dti {
         self.lane.create_datagram(&self.evq, &self.evq).unwrap()
+    }
+
+    /// Memory to send single bytes from: each is its own place's number.
+    fn bytes(&self) -> Region {
+        let region = self.ual.allocate_region(4096, false).unwrap();
+        let all: Vec<u8> = (0..=255).collect();
+        region.write(0, &all).unwrap();
+        region
+    }
+
+    /// Posts a datagram, and no more.
+    fn send_to(&mut self, dti: Dti, to: &str, bytes: &Region, byte: u8) {
+        let (to, piece) = (to.parse().unwrap(), bytes.extent(byte.into(), 1).unwrap());
+        self.lane.send_to(dti, piece, to, 0, 0).unwrap();
     }
 
     fn events(&mut self, kind: EventKind) -> Vec<Event> {
@@ -236,4 +260,161 @@ fn what_waits_is_bounded_and_keys_are_not_guessed() {
     assert_eq!(taken[..3], [0, 1, 2]);
     let (_stranger, _, status) = world.holder(KEY ^ 1);
     assert_eq!(status, Status::AddressInUse);
+}
+
+/// A UAL of a user without rights, or `None` where there is none to be had.
+fn app_of_nobody(control: &EngineControlHandle) -> Option<App> {
+    let control = control.clone();
+    // Of this thread alone.
+    let agent = std::thread::spawn(move || {
+        let nobody = Uid::from_raw(65_534);
+        let changed = rustix::process::geteuid().is_root()
+            && rustix::thread::set_thread_res_uid(nobody, nobody, nobody).is_ok();
+        let other = changed || !rustix::process::geteuid().is_root();
+        other.then(|| control.connect().unwrap())
+    });
+    Some(app_on(agent.join().unwrap()?, &UalConfig::default()))
+}
+
+#[test]
+fn the_key_of_a_udp_socket_of_ones_own_opens_no_port_to_a_stream() {
+    let mut world = World::new();
+    let Some(mut nobody) = app_of_nobody(&world.control) else {
+        println!("skipped: no other user");
+        return;
+    };
+    let own = nobody.create();
+    assert_eq!(world.bind(&mut nobody, own, KEY), Status::Ok);
+    let (lane, evq) = (&mut nobody.lane, &nobody.evq);
+    let stream = lane.create_stream(evq, evq).unwrap();
+    for key in [0, KEY, KEY + 1] {
+        let status = world.bind_at(&mut nobody, stream, "10.9.0.1:80", key);
+        assert_eq!(status, Status::NotPermitted, "{key:x}");
+    }
+    let other = nobody.create();
+    let status = world.bind_at(&mut nobody, other, "10.9.0.1:53", KEY + 1);
+    assert_eq!(status, Status::NotPermitted);
+    // Who knows the key of one that is there takes no port by it.
+    let (_root, _, status) = {
+        let mut root = app(&world.control);
+        let dti = root.create();
+        let status = world.bind_at(&mut root, dti, "10.9.0.1:53", KEY + 1);
+        (root, dti, status)
+    };
+    assert_eq!(status, Status::Ok);
+    let status = world.bind_at(&mut nobody, other, "10.9.0.1:53", KEY + 1);
+    assert_eq!(status, Status::Ok);
+}
+
+#[test]
+fn what_one_holder_has_sent_goes_out_though_the_last_closes() {
+    let mut world = World::new();
+    let (mut one, first, _) = world.holder(KEY);
+    let (mut two, second, _) = world.holder(KEY);
+    world.set(&mut one, first, holders::RECEIVES);
+    world.say(0..1);
+    let from = one.given()[0].address(2).get().unwrap().to_string();
+    // All in one turn, before anything is sent.
+    let bytes = one.bytes();
+    for byte in 1..4 {
+        one.send_to(first, &from, &bytes, byte);
+    }
+    for (app, dti) in [(&mut one, first), (&mut two, second)] {
+        let close = Command::new(Operation::Close, dti.handle(), 3);
+        app.lane.post(close).unwrap();
+        app.lane.flush();
+    }
+    world.settle();
+    assert_eq!(world.sender.take(), [1, 2, 3]);
+    assert_eq!(world.sockets(), 1, "and then it is closed");
+    let (_next, _, status) = world.holder(0);
+    assert_eq!(status, Status::Ok);
+}
+
+#[test]
+fn a_socket_that_is_not_closed_yet_gives_nothing_to_another() {
+    let mut world = World::new();
+    let (mut one, first, _) = world.holder(KEY);
+    // Who that is must be asked for, and nobody answers: so long it is not closed.
+    let bytes = one.bytes();
+    one.send_to(first, "10.9.0.77:9", &bytes, 1);
+    one.lane.flush();
+    world.settle();
+    world.close(&mut one, first);
+    let (mut other, second) = {
+        let mut other = app(&world.control);
+        let dti = other.create();
+        let status = world.bind_at(&mut other, dti, "10.9.0.1:7001", KEY + 1);
+        assert_eq!(status, Status::Ok);
+        (other, dti)
+    };
+    world.set(&mut other, second, holders::RECEIVES);
+    assert_eq!(world.sockets(), 2, "it waits");
+    world.say(0..3);
+    assert!(other.given().is_empty(), "that was for 7000");
+    // Nor is it had by its key.
+    let (_late, _, status) = world.holder(KEY);
+    assert_eq!(status, Status::AddressInUse);
+}
+
+#[test]
+fn a_holder_without_room_keeps_nothing_from_others() {
+    let mut world = World::new();
+    let small = UalConfig {
+        evq_order: 3,
+        ..UalConfig::default()
+    };
+    let mut one = app_on(world.control.connect().unwrap(), &small);
+    let first = one.create();
+    assert_eq!(world.bind(&mut one, first, KEY), Status::Ok);
+    let (mut two, second, _) = world.holder(KEY);
+    world.set(&mut one, first, holders::RECEIVES);
+    world.set(&mut two, second, holders::RECEIVES);
+    // It does not look at its event queue.
+    for _ in 0..40 {
+        let nop = Command::new(Operation::Nop, first.handle(), 0);
+        one.lane.post(nop.with_flags(flags::NOTIFY)).unwrap();
+        one.lane.flush();
+        world.settle();
+    }
+    let mut taken = Vec::new();
+    for n in 0..6 {
+        world.say(n..n + 1);
+        taken.extend(two.take());
+        world.settle();
+    }
+    assert_eq!(taken, [0, 1, 2, 3, 4, 5]);
+}
+
+#[test]
+fn of_what_was_not_taken_so_much_is_kept_as_may_wait() {
+    let mut world = World::new();
+    let (mut parent, bound, _) = world.holder(KEY);
+    world.set(&mut parent, bound, holders::OUTLIVED | holders::RECEIVES);
+    for _ in 0..5 {
+        world.say(0..255);
+    }
+    world.close(&mut parent, bound);
+    let (mut child, copy, _) = world.holder(KEY);
+    world.set(&mut child, copy, holders::RECEIVES);
+    let taken = child.take();
+    assert_eq!(taken.len(), 212_992 / 257);
+    assert_eq!(taken[..3], [0, 1, 2], "the oldest");
+}
+
+#[test]
+fn sockets_that_nobody_holds_give_way() {
+    let mut world = World::new();
+    let mut one = app(&world.control);
+    // More than the stack has places for.
+    for n in 0..1100u16 {
+        let dti = one.create();
+        let at = format!("10.9.0.1:{}", 8000 + n);
+        let status = world.bind_at(&mut one, dti, &at, KEY + u64::from(n));
+        assert_eq!(status, Status::Ok, "{n}");
+        world.set(&mut one, dti, holders::OUTLIVED);
+        world.close(&mut one, dti);
+    }
+    let (_another, _, status) = world.holder(0);
+    assert_eq!(status, Status::Ok);
 }

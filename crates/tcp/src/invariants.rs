@@ -38,7 +38,7 @@ impl Connection {
         );
         assert!(self.mss > 0);
         let sacked = check_list(self.cold.sacked.iter(ranges), self.cold.sacked.len());
-        assert_eq!(sacked, self.cold.sacked_bytes.into());
+        assert_eq!(sacked, u64::from(self.cold.sacked_bytes));
         assert_eq!(sacked > 0, self.flags.any(Flags::SACKED));
         if let (Some(first), Some(last)) = (
             self.cold.sacked.first(ranges),

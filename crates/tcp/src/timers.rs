@@ -388,9 +388,11 @@ impl Connection {
         let delay = (u64::from(self.rto_us) << self.cold.probe_backoff).min(self.max_rto_us.into());
         self.retransmit_at = self.bounded_by_user_timeout(now, delay as u32);
         if self.snd_wnd > 0 && self.snd_nxt < self.send_limit {
-            // The override timeout of silly window avoidance: what fits goes out (RFC 9293 section 3.8.6.2.1).
+            // The override timeout of silly window avoidance: what fits goes out (RFC 9293 section 3.8.6.2.1). That is no probe, and whether it is
+            // answered its own timer will say.
             self.flags.set(Flags::FLUSH);
             self.flags.clear(Flags::PROBING);
+            self.cold.attempts = 0;
             self.retransmit_at = Instant::NEVER;
         } else {
             self.flags.set(Flags::PROBE_DUE);

@@ -184,6 +184,52 @@ fn a_small_window_is_used_after_the_override_timeout() {
 }
 
 #[test]
+fn what_the_override_timeout_sends_starts_the_user_timeout_anew() {
+    let config = Config {
+        user_timeout: Some(secs(30)),
+        ..plain()
+    };
+    let mut t = Script::established_with(&config, syn());
+    t.recv(ack(0).window(100));
+    t.write(2000);
+    t.sends([]);
+    t.fire();
+    t.sends([data(0, 100)]);
+    t.recv(ack(100).window(5000));
+    t.sends([data(100, 1000), data(1100, 900)]);
+    t.recv(ack(2000));
+    // Long after, the first timeout of something else is not the end.
+    t.pass(secs(60));
+    t.write(3000);
+    t.sends([data(2000, 1000)]);
+    t.fire();
+    assert_eq!(t.state(), State::Established);
+    t.sends([data(2000, 1000)]);
+    t.recv(ack(3000));
+    t.no_timer();
+}
+
+/// RFC 9293 section 3.10.7.4: SND.WL1 is there "to prevent using old segments to update the window".
+#[test]
+fn a_segment_that_was_overtaken_does_not_take_the_window_back() {
+    let mut t = Script::established();
+    // The peer has sent a segment with its window closed, and has then opened it.
+    t.recv(ack(0).seq(100).window(5000));
+    t.recv(data(0, 100).ack(0).window(0));
+    t.poll_any();
+    t.write(1000);
+    t.sends([data(0, 1000)]);
+    // What it sends again has a new ACK, and is news.
+    t.recv(ack(1000).seq(200).window(5000));
+    t.write(2000);
+    t.sends([data(1000, 1000)]);
+    t.recv(data(100, 100).ack(2000).window(300));
+    t.poll_any();
+    t.write(3000);
+    t.sends([]);
+}
+
+#[test]
 fn a_closed_window_is_probed_with_backoff() {
     let mut t = Script::established();
     t.write(1000);

@@ -5,7 +5,16 @@ use std::net::SocketAddr;
 use sidecore_stack::{SocketOptions, StackError, UdpId, User};
 
 use super::Context;
-use crate::dti::{Role, flag};
+use crate::dti::Role;
+use crate::tables::Tables;
+
+/// Whether this is the key of what is bound already, so that no port is taken by it: of a listener there, or of a UDP socket to be joined. A key of
+/// the latter kind, which everybody can make, says nothing about where a stream may be.
+pub(super) fn knows_socket(tables: &Tables, slot: u32, local: SocketAddr, key: u64) -> bool {
+    let role = tables.dtis.get(slot).map(|dti| &dti.role);
+    let joins = matches!(role, Some(Role::Datagram { .. })) && tables.sockets.knows(key);
+    joins || tables.is_secret_of_listener(local, key)
+}
 
 /// Binds a datagram DTI, or makes it one more holder of the socket with this key (0: it is its own alone). Where that is bound.
 pub(super) fn bind(
@@ -18,7 +27,7 @@ pub(super) fn bind(
 ) -> Result<SocketAddr, StackError> {
     let joined = match key {
         0 => None,
-        key => cx.tables.sockets.join(slot, key),
+        key => cx.tables.sockets.join(slot, key)?,
     };
     let (number, id, peer) = match joined {
         Some((number, id, peer)) => (Some(number), id, peer),
@@ -57,18 +66,26 @@ fn bind_as(
     local: SocketAddr,
     options: &SocketOptions,
 ) -> Result<UdpId, StackError> {
-    match cx.stack.udp_bind_with(local, options, user) {
-        Err(StackError::AddressInUse) if end_orphans(cx, local.port()) => {
+    let bound = cx.stack.udp_bind_with(local, options, user);
+    // Whichever port it is, there is none left, or no place.
+    let any = local.port() == 0 || bound == Err(StackError::Full);
+    match bound {
+        Err(StackError::AddressInUse | StackError::Full)
+            if end_orphans(cx, (!any).then_some(local.port())) =>
+        {
             cx.stack.udp_bind_with(local, options, user)
         }
         bound => bound,
     }
 }
 
-/// Ends sockets at this port that nobody holds: they stay for those who have them, not against others. Whether there were any.
-fn end_orphans(cx: &mut Context<'_>, port: u16) -> bool {
+/// Ends sockets at this port, or all, that nobody holds: they stay for those who have them, not against others. Whether there were any.
+fn end_orphans(cx: &mut Context<'_>, port: Option<u16>) -> bool {
     let (sockets, stack) = (&mut cx.tables.sockets, &mut *cx.stack);
-    let at_port = |id| stack.udp_local(id).is_some_and(|at| at.port() == port);
+    let at_port = |id| {
+        let local = stack.udp_local(id).map(|local| local.port());
+        port.is_none() || local == port
+    };
     let ended = sockets.take_orphans(|id, _| at_port(id));
     ended.iter().for_each(|id| {
         stack.udp_close(*id);
@@ -76,7 +93,7 @@ fn end_orphans(cx: &mut Context<'_>, port: u16) -> bool {
     !ended.is_empty()
 }
 
-/// Closes a datagram DTI. Queued datagrams still go out; the last one ends the socket, if that is no other's.
+/// Closes a datagram DTI. Queued datagrams still go out, also of other DTIs by the same socket; the last one ends it, if nobody holds it.
 pub(super) fn close(cx: &mut Context<'_>, slot: u32) {
     let ends = cx.tables.leave_socket(slot, cx.now);
     let Some(dti) = cx.tables.dtis.get(slot) else {
@@ -90,7 +107,7 @@ pub(super) fn close(cx: &mut Context<'_>, slot: u32) {
     if waits {
         return cx.tables.datagram_closing.push(slot);
     }
-    if let Some(id) = socket.filter(|_| ends && !dti.has(flag::SOCKET_STAYS)) {
+    if let Some(id) = socket.filter(|_| ends) {
         cx.stack.udp_close(id);
     }
     cx.tables.tell_over(slot);

@@ -10,7 +10,6 @@ use sidecore_stack::{ListenerId, SocketOption, SocketOptions, StackError};
 use super::heirs::{all_go_on, goes_on, next_for};
 use super::{Context, Done, evq_for, holders, slot};
 use crate::dti::{Dti, Listening, PostedAccept, Role, flag};
-use crate::tables::Tables;
 
 /// The most connections that one listener may keep waiting.
 const BACKLOG_MAX: u64 = 1 << 16;
@@ -101,9 +100,7 @@ pub(super) fn bind(cx: &mut Context<'_>, command: &Command) -> Done {
         Err(status) => return status.into(),
     };
     let key = command.body[3];
-    let knows =
-        |tables: &Tables| tables.is_secret_of_listener(local, key) || tables.sockets.knows(key);
-    if !may_bind(cx, local.port()) && !knows(cx.tables) {
+    if !may_bind(cx, local.port()) && !holders::knows_socket(cx.tables, slot, local, key) {
         return Status::NotPermitted.into();
     }
     let Some(dti) = cx.tables.dtis.get_mut(slot) else {

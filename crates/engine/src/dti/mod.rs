@@ -127,8 +127,6 @@ pub(crate) mod flag {
     pub(crate) const RECEIVE_ERRORS: u32 = 1 << 17;
     /// Of a datagram socket: others may come that have it.
     pub(crate) const OUTLIVED: u32 = 1 << 18;
-    /// … and the socket at the stack is theirs.
-    pub(crate) const SOCKET_STAYS: u32 = 1 << 19;
 }
 
 /// One socket.

@@ -175,8 +175,10 @@ impl Tables {
     /// Datagram sockets that were closed with something queued, and have sent it; with what is to be closed at the stack.
     pub(crate) fn take_closed_datagram_sockets(&mut self) -> Vec<(u32, Option<UdpId>)> {
         let done = |dti: &crate::dti::Dti| match dti.role {
-            Role::Datagram { socket, .. } if dti.has(flag::CLOSE) && dti.datagrams.is_empty() => {
-                socket
+            Role::Datagram { socket, shared, .. }
+                if dti.has(flag::CLOSE) && dti.datagrams.is_empty() =>
+            {
+                Some((socket?, shared))
             }
             _ => None,
         };
@@ -188,9 +190,11 @@ impl Tables {
         ended
             .into_iter()
             .filter_map(|slot| {
-                let dti = self.dtis.get(slot)?;
-                let id = done(dti)?;
-                Some((slot, (!dti.has(flag::SOCKET_STAYS)).then_some(id)))
+                let ends = match done(self.dtis.get(slot)?)? {
+                    (id, None) => Some(id),
+                    (_, Some(shared)) => self.sockets.sent_all(shared),
+                };
+                Some((slot, ends))
             })
             .collect()
     }

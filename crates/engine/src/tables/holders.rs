@@ -5,14 +5,15 @@
 //! closed or died. When the last holder of a socket goes that others may have, the socket stays for a while: a daemon's child has not used
 //! it yet when its parent ends.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use sidecore_stack::{Envelope, UdpId, User};
+use sidecore_stack::{Envelope, StackError, UdpId, User};
 use sidecore_tcp::Instant;
 
 use super::Tables;
+use super::budget::Budget;
 use super::frame::Frame;
 use crate::dti::{Role, flag};
 
@@ -25,12 +26,14 @@ const WAITING_MAX: usize = 212_992;
 /// What a datagram that waits costs beside its bytes.
 const OVERHEAD: usize = 256;
 
-/// Bytes that wait in all sockets at most, and in those that one UAL bound: no application takes the engine's memory, nor the others' share.
-const LIMIT: usize = 64 << 20;
-const SHARE: usize = LIMIT / 4;
-
 /// How long a socket without holders stays for those that have it and have not used it yet.
 const STAYS: Duration = Duration::from_secs(5);
+
+/// Holders of one socket: each datagram costs a look at them.
+const HOLDERS_MAX: usize = 1024;
+
+/// What a DTI joins: the number of a shared socket, its name at the stack, and its peer.
+type Joined = (u32, UdpId, Option<SocketAddr>);
 
 /// A datagram that no holder has.
 #[derive(Debug)]
@@ -74,6 +77,8 @@ struct SharedSocket {
     next: usize,
     /// Who sent last.
     sender: Option<u32>,
+    /// DTIs that are closed, and have datagrams to send yet: so long the stack's socket stays, and with it the number that it has for a name.
+    closing: u32,
     /// It has no holders, and ends then.
     until: Option<Instant>,
 }
@@ -88,38 +93,6 @@ pub(crate) struct SharedSockets {
     budget: Budget,
 }
 
-/// What waits, in bytes.
-#[derive(Debug, Default)]
-struct Budget {
-    all: usize,
-    /// By the UAL that bound the socket, also of those that are gone.
-    shares: HashMap<u64, usize>,
-}
-
-impl Budget {
-    /// Counts so many bytes more; false, and nothing has changed, if they are too many.
-    fn take(&mut self, owner: u64, bytes: usize) -> bool {
-        let share = self.shares.get(&owner).copied().unwrap_or(0);
-        let fits = self.all + bytes <= LIMIT && share + bytes <= SHARE;
-        if fits {
-            self.all += bytes;
-            *self.shares.entry(owner).or_default() += bytes;
-        }
-        fits
-    }
-
-    /// So many fewer.
-    fn give(&mut self, owner: u64, bytes: usize) {
-        self.all -= bytes;
-        if let Some(share) = self.shares.get_mut(&owner) {
-            *share -= bytes;
-            if *share == 0 {
-                self.shares.remove(&owner);
-            }
-        }
-    }
-}
-
 impl SharedSockets {
     fn get(&self, at: u32) -> Option<&SharedSocket> {
         self.places.get(at as usize)?.as_ref()
@@ -130,7 +103,10 @@ impl SharedSockets {
     }
 
     fn find(&self, key: u64) -> Option<u32> {
-        let has = |place: &Option<SharedSocket>| place.as_ref().is_some_and(|s| s.key == key);
+        let has = |place: &Option<SharedSocket>| {
+            let socket = place.as_ref();
+            socket.is_some_and(|socket| socket.key == key && !socket.is_over())
+        };
         self.places.iter().position(has).map(|at| at as u32)
     }
 
@@ -160,6 +136,7 @@ impl SharedSockets {
             bytes: 0,
             next: 0,
             sender: None,
+            closing: 0,
             until: None,
         };
         if let Some(place) = self.places.get_mut(at as usize) {
@@ -167,12 +144,31 @@ impl SharedSockets {
         }
     }
 
-    fn remove(&mut self, at: u32) -> Option<UdpId> {
-        let socket = self.places.get_mut(at as usize)?.take()?;
-        self.free.push(at);
+    /// A socket ends that nobody holds. What is to be closed at the stack, if nothing is to be sent by it any more.
+    fn end(&mut self, at: u32) -> Option<UdpId> {
+        let place = self.places.get_mut(at as usize)?;
+        let socket = place.as_mut()?;
         self.budget.give(socket.owner, socket.bytes);
-        self.orphans -= usize::from(socket.until.is_some());
-        Some(socket.id)
+        self.orphans -= usize::from(socket.until.take().is_some());
+        socket.bytes = 0;
+        socket.waiting.clear();
+        if socket.closing > 0 {
+            return None;
+        }
+        let id = socket.id;
+        *place = None;
+        self.free.push(at);
+        Some(id)
+    }
+
+    /// A DTI that was closed has sent all that it had to. What is to be closed at the stack, if that was all.
+    pub(crate) fn sent_all(&mut self, at: u32) -> Option<UdpId> {
+        let socket = self.get_mut(at)?;
+        socket.closing = socket.closing.saturating_sub(1);
+        match socket.is_over() {
+            true => self.end(at),
+            false => None,
+        }
     }
 
     /// Keeps a datagram for whoever receives next, before those that wait or behind them; false if there are too many.
@@ -207,13 +203,20 @@ impl SharedSockets {
         key != 0 && self.find(key).is_some()
     }
 
-    /// A DTI joins the socket with this key: its number, its name at the stack, and its peer.
-    pub(crate) fn join(&mut self, slot: u32, key: u64) -> Option<(u32, UdpId, Option<SocketAddr>)> {
-        let at = self.find(key)?;
-        let socket = self.places.get_mut(at as usize)?.as_mut()?;
+    /// A DTI joins the socket with this key: its number, its name at the stack, and its peer. `Ok(None)`: there is none.
+    pub(crate) fn join(&mut self, slot: u32, key: u64) -> Result<Option<Joined>, StackError> {
+        let Some(at) = self.find(key) else {
+            return Ok(None);
+        };
+        let Some(Some(socket)) = self.places.get_mut(at as usize) else {
+            return Ok(None);
+        };
+        if socket.members.len() >= HOLDERS_MAX {
+            return Err(StackError::Full);
+        }
         socket.members.push(Member::new(slot));
         self.orphans -= usize::from(socket.until.take().is_some());
-        Some((at, socket.id, socket.peer))
+        Ok(Some((at, socket.id, socket.peer)))
     }
 
     /// Those without holders that end now: whose time has come, or that are at a port that another wants.
@@ -227,7 +230,20 @@ impl SharedSockets {
             .filter(|(_, place)| place.as_ref().is_some_and(due))
             .map(|(at, _)| at as u32)
             .collect();
-        due.into_iter().filter_map(|at| self.remove(at)).collect()
+        due.into_iter().filter_map(|at| self.end(at)).collect()
+    }
+
+    /// The sockets in which something waits for a holder.
+    fn with_waiting(&self) -> Vec<u32> {
+        if self.budget.all == 0 {
+            return Vec::new();
+        }
+        let places = (0..).zip(&self.places);
+        let waits = |place: &Option<SharedSocket>| place.as_ref().is_some_and(|s| s.bytes > 0);
+        places
+            .filter(|(_, place)| waits(place))
+            .map(|(at, _)| at)
+            .collect()
     }
 }
 
@@ -242,8 +258,26 @@ impl Member {
 }
 
 impl SharedSocket {
+    /// Nobody holds it, and nobody is to come.
+    fn is_over(&self) -> bool {
+        self.members.is_empty() && self.until.is_none()
+    }
+
     fn member(&mut self, slot: u32) -> Option<&mut Member> {
         self.members.iter_mut().find(|member| member.slot == slot)
+    }
+
+    /// The DTI of one of them, counted round and round, if it receives and has nothing untaken.
+    fn free_member(&self, number: usize) -> Option<u32> {
+        let member = self.members.get(number.checked_rem(self.members.len())?)?;
+        (member.receives && member.lent.is_empty()).then_some(member.slot)
+    }
+
+    /// How long the datagram is that waits longest.
+    fn waiting_len(&self) -> Option<u32> {
+        self.waiting
+            .front()
+            .map(|waiting| waiting.bytes.len() as u32)
     }
 }
 
@@ -272,11 +306,11 @@ impl Tables {
         let Some(socket) = self.sockets.get(at) else {
             return;
         };
-        if socket.peer.is_some_and(|peer| peer != envelope.from) {
+        if socket.is_over() || socket.peer.is_some_and(|peer| peer != envelope.from) {
             return;
         }
         let taker = match socket.waiting.is_empty() {
-            true => self.taker(at),
+            true => self.taker(at, place.1),
             false => None,
         };
         match taker {
@@ -285,22 +319,30 @@ impl Tables {
         }
     }
 
-    /// Who gets the next datagram: the only holder that receives; of several one that has taken all that it was given, best one that sleeps.
-    fn taker(&self, at: u32) -> Option<u32> {
+    /// Who gets the next datagram, of so many bytes: the only holder that receives; of several one that has taken all that it was given and has
+    /// room for it, best one that sleeps.
+    fn taker(&mut self, at: u32, len: u32) -> Option<u32> {
         let socket = self.sockets.get(at)?;
         let mut receivers = socket.members.iter().filter(|member| member.receives);
         let first = receivers.next()?;
         if receivers.next().is_none() {
             return Some(first.slot);
         }
-        let count = socket.members.len();
-        let in_turn = (0..count).map(|n| &socket.members[(socket.next + n) % count]);
-        let free = in_turn.filter(|member| member.receives && member.lent.is_empty());
-        let asleep = |member: &&Member| self.sleeps(member.slot);
-        free.clone()
-            .find(asleep)
-            .or(free.clone().next())
-            .map(|member| member.slot)
+        let (count, next) = (socket.members.len(), socket.next);
+        let mut awake = None;
+        for n in 0..count {
+            let Some(slot) = self.sockets.get(at)?.free_member(next + n) else {
+                continue;
+            };
+            let sleeps = self.sleeps(slot);
+            if (sleeps || awake.is_none()) && self.has_datagram_room(slot, len) {
+                if sleeps {
+                    return Some(slot);
+                }
+                awake = Some(slot);
+            }
+        }
+        awake
     }
 
     /// Whether the process of a DTI sleeps on its event queue.
@@ -366,17 +408,24 @@ impl Tables {
 
     /// Gives what waits to holders that receive.
     fn hand_out(&mut self, at: u32) {
-        while let Some(slot) = self.taker(at) {
+        while let Some(len) = self.sockets.get(at).and_then(SharedSocket::waiting_len)
+            && let Some(slot) = self.taker(at, len)
+        {
+            if !self.has_datagram_room(slot, len) {
+                return;
+            }
             let Some(waiting) = self.sockets.take_waiting(at) else {
                 return;
             };
-            let len = waiting.bytes.len() as u32;
-            if !self.has_datagram_room(slot, len) {
-                self.sockets.keep(at, waiting, true);
-                return;
-            }
             let frame = Frame::Device(&waiting.bytes);
             self.lend(at, slot, &frame, (0, len), &waiting.envelope);
+        }
+    }
+
+    /// Once more, where holders had no room: what makes some is not always a datagram that was taken.
+    pub(crate) fn hand_out_waiting(&mut self) {
+        for at in self.sockets.with_waiting() {
+            self.hand_out(at);
         }
     }
 
@@ -463,53 +512,53 @@ impl Tables {
             .extend_from_slice(&self.datagram_closing);
     }
 
-    /// A DTI is no holder any more. Whether its socket at the stack is to be closed; else it is others', or stays for those that may come.
+    /// A DTI is no holder any more. Whether its socket at the stack is to be closed; else it is others', or stays for those that may come, or for
+    /// what is to be sent yet ([`SharedSockets::sent_all`]).
     pub(crate) fn leave_socket(&mut self, slot: u32, now: Instant) -> bool {
         let Some(at) = self.shared_socket_of(slot) else {
             return true;
         };
-        let untaken = self.untaken_datagrams(at, slot);
         let Some(dti) = self.dtis.get_mut(slot) else {
             return false;
         };
         let outlived = dti.has(flag::OUTLIVED) && !self.stopping;
-        if let Role::Datagram { shared, .. } = &mut dti.role {
+        let waits = !dti.datagrams.is_empty();
+        if !waits && let Role::Datagram { shared, .. } = &mut dti.role {
             *shared = None;
         }
         let Some(socket) = self.sockets.get_mut(at) else {
             return false;
         };
-        socket.members.retain(|member| member.slot != slot);
+        socket.closing += u32::from(waits);
         socket.sender = socket.sender.filter(|sender| *sender != slot);
+        let number = socket.members.iter().position(|member| member.slot == slot);
+        let lent = number.map(|number| socket.members.remove(number).lent);
         if socket.members.is_empty() && !outlived {
-            self.sockets.remove(at);
-            return true;
+            return self.sockets.end(at).is_some();
         }
         if socket.members.is_empty() {
             socket.until = Some(now + STAYS);
             self.sockets.orphans += 1;
         }
         // They are older than what waits, and some of them may not fit.
+        let untaken = self.untaken_datagrams(slot, lent.unwrap_or_default());
         for waiting in untaken.into_iter().rev() {
             self.sockets.keep(at, waiting, true);
-        }
-        if let Some(dti) = self.dtis.get_mut(slot) {
-            dti.flags |= flag::SOCKET_STAYS;
         }
         self.hand_out(at);
         false
     }
 
-    /// What a holder was given and has not taken.
-    fn untaken_datagrams(&mut self, at: u32, slot: u32) -> Vec<Waiting> {
-        let member = self.sockets.get_mut(at).and_then(|s| s.member(slot));
-        let lent = member.map(|member| std::mem::take(&mut member.lent));
+    /// What a holder was given and has not taken: as much as may wait, the oldest first.
+    fn untaken_datagrams(&self, slot: u32, lent: VecDeque<Lent>) -> Vec<Waiting> {
         let ual = self.dtis.get(slot).map(|dti| dti.ual);
         let ual = ual.and_then(|ual| self.uals.get(ual as usize)?.as_ref());
         let Some(ual) = ual else {
             return Vec::new();
         };
+        let mut left = WAITING_MAX;
         let copy = |lent: Lent| {
+            left = left.checked_sub(lent.len as usize + OVERHEAD)?;
             let from = ual.chunks.slice(lent.offset, lent.len)?;
             let mut bytes = vec![0; from.len()];
             from.copy_to(&mut bytes);
@@ -518,34 +567,11 @@ impl Tables {
                 envelope: lent.envelope,
             })
         };
-        let copies = lent.into_iter().flatten().filter_map(copy).collect();
+        let copies = lent.into_iter().map_while(copy).collect();
         match ual.condemned || ual.chunks.condemned() {
             // Its memory is not to be trusted, or vanished.
             true => Vec::new(),
             false => copies,
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn nobody_has_more_than_a_share_of_what_waits() {
-        let mut budget = Budget::default();
-        let mut fill = |owner| (0..).take_while(|_| budget.take(owner, 1 << 20)).count();
-        assert_eq!(fill(1), SHARE >> 20);
-        assert_eq!(fill(1), 0);
-        assert_eq!((fill(2), fill(3), fill(4)), (16, 16, 16));
-        assert_eq!(fill(5), 0, "all together have no more");
-        budget.give(1, 1 << 20);
-        assert!(budget.take(5, 1 << 20) && !budget.take(1, 1));
-        for owner in [2, 3, 4] {
-            budget.give(owner, SHARE);
-        }
-        budget.give(1, SHARE - (1 << 20));
-        budget.give(5, 1 << 20);
-        assert_eq!((budget.all, budget.shares.len()), (0, 0));
     }
 }

@@ -2,6 +2,7 @@
 //! and commands change it; it never calls the stack itself: what the stack has to be told waits on the dirty list.
 
 pub(crate) mod acknowledge;
+mod budget;
 pub(crate) mod copies;
 pub(crate) mod custody;
 pub(crate) mod datagram;

@@ -60,8 +60,11 @@ impl Socket {
             ual.set_option_elsewhere(fd, number, option, value)
         };
         if self.ask_about(here, there).is_err() {
-            // For when it is here.
-            lock(&self.state).custody.unset.push((option, value));
+            // For when it is here: the last value of each.
+            let mut state = lock(&self.state);
+            let unset = &mut state.custody.unset;
+            unset.retain(|(known, _)| *known != option);
+            unset.push((option, value));
         }
     }
 }

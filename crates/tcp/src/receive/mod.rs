@@ -20,6 +20,8 @@
 
 mod ack;
 mod checks;
+#[cfg(test)]
+mod differential;
 mod handshake;
 mod text;
 
@@ -193,8 +195,11 @@ impl Connection {
             self.ts_recent = timestamps.value;
         }
         let acked = header.ack.distance_from(self.snd_seq(self.snd_una));
-        // SEG.SEQ = RCV.NXT >= SND.WL1 and SEG.ACK >= SND.UNA >= SND.WL2: the window is news.
-        self.take_send_window(header, self.rcv_nxt, self.snd_una + u64::from(acked));
+        // SEG.ACK >= SND.UNA >= SND.WL2: the window is news, unless a later segment has overtaken this one (SND.WL1 > SEG.SEQ).
+        let overtaken = self.snd_wl1.wrapping_sub(self.rcv_nxt as u32) as i32 > 0;
+        if !overtaken || acked > 0 {
+            self.take_send_window(header, self.rcv_nxt, self.snd_una + u64::from(acked));
+        }
         if acked > 0 {
             outcome.acked = true;
             self.advance_snd_una(now, acked);
