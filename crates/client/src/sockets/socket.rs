@@ -90,7 +90,7 @@ pub(crate) struct State {
     /// Listener: accepts that are to be posted.
     pub(crate) accepts_due: u32,
     /// Child that was not accepted yet: its listener.
-    parent: Option<Arc<Socket>>,
+    pub(super) parent: Option<Arc<Socket>>,
     /// Commands whose answer somebody awaits.
     pub(super) answers: Vec<(u64, Option<Event>)>,
     /// What went wrong with something sent, since it was last asked for.
@@ -123,7 +123,7 @@ pub(crate) struct State {
 
 impl State {
     /// The error to tell once the data that came before it has been read; `None` for an orderly end.
-    fn end_error(&self) -> Option<io::Error> {
+    pub(super) fn end_error(&self) -> Option<io::Error> {
         match self.over {
             Some(Status::Ok) | None => None,
             Some(status) => Some(to_io(status)),
@@ -403,68 +403,6 @@ impl Socket {
                 Poll::Pending
             }
         }
-    }
-
-    /// Posts accepts until as many wait as are configured. What keeps it from that, if anything, is tried again with the next accept.
-    pub(crate) fn post_accepts(self: &Arc<Self>, group: &Group) -> Result<(), PostError> {
-        loop {
-            {
-                let mut state = lock(&self.state);
-                if state.accepts_due == 0 || state.over.is_some() || state.closed {
-                    return Ok(());
-                }
-                state.accepts_due -= 1;
-            }
-            let posted = group
-                .create(Kind::Stream, Some(Arc::clone(self)))
-                .and_then(|child| {
-                    let cookie = child.dti.handle().to_word();
-                    let mut lane = lock(&group.lane);
-                    let posted = lane.accept(self.dti, child.dti, cookie);
-                    lane.flush();
-                    drop(lane);
-                    if posted.is_err() {
-                        lock(&child.state).parent = None;
-                        child.close(group, false);
-                    }
-                    posted
-                });
-            if let Err(error) = posted {
-                lock(&self.state).accepts_due += 1;
-                return Err(error);
-            }
-        }
-    }
-
-    /// The next connection.
-    pub(crate) fn poll_accept(
-        self: &Arc<Self>,
-        group: &Group,
-        cx: &mut Context<'_>,
-    ) -> Poll<io::Result<(Arc<Socket>, Option<SocketAddr>)>> {
-        let posted = self.post_accepts(group);
-        let mut state = lock(&self.state);
-        if let Some(child) = state.accepted.pop_front() {
-            drop(state);
-            let peer = lock(&child.state).peer;
-            return Poll::Ready(Ok((child, peer)));
-        }
-        if let Some(error) = state.take_failure().or_else(|| state.end_error()) {
-            return Poll::Ready(Err(error));
-        }
-        if group.is_dead() {
-            return Poll::Ready(Err(Disconnected.into()));
-        }
-        match posted {
-            // Others wait already, and will tell.
-            _ if state.accepts_due < group.config.accepts => {}
-            // Nothing tells when the engine has read: try again, after others had their turn.
-            Err(PostError::LaneFull) => cx.waker().wake_by_ref(),
-            Err(error) => return Poll::Ready(Err(error.into())),
-            Ok(()) => {}
-        }
-        state.readers.add(cx.waker());
-        Poll::Pending
     }
 
     /// Ends one direction or both.
