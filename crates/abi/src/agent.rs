@@ -61,8 +61,8 @@ pub enum RequestKind {
     Spread = 11,
     /// Descriptor `args[0]` stands for a listener: `more[0..3]` its address, `args[1]` its backlog, `args[2]` the key by which others may
     /// share it, `more[3]` the number that its copies have in common, `dtis` flags ([`LISTENER_V6`], …) that are given on as they are.
-    /// With [`DATAGRAM`] among them it is a UDP socket: `more[3..6]` is its peer's address, and the backlog means nothing. Who does not hold
-    /// it by a UAL sends the descriptor as a proof.
+    /// With [`DATAGRAM`] among them it is a UDP socket: `more[3..6]` is its peer's address, and the backlog means nothing; with [`CONNECTION`] no
+    /// listener any more. Who does not hold it by a UAL sends the descriptor as a proof.
     Describe = 12,
     /// A socket on which the agent asks for connections to be given away ([`RequestKind::Release`]). Once for a UAL.
     Recalls = 13,
@@ -127,6 +127,10 @@ pub const LISTENER_V6: u32 = 1;
 pub const LISTENER_V6_ONLY: u32 = 2;
 /// Flag of what is described: no listener, but a UDP socket.
 pub const DATAGRAM: u32 = 4;
+/// Flag of a described listener: it only has its port, and does not listen. Who opens it may listen there, or connect from there.
+pub const LISTENER_HELD: u32 = 8;
+/// Flag of what is described: it only had its port, and is a connection of this UAL's from now on. Nothing else counts.
+pub const CONNECTION: u32 = 16;
 
 /// What OpenUal asks for in `args[0]`: what becomes of the connections when the application dies.
 pub mod death {
@@ -217,6 +221,22 @@ pub struct Reply {
 /// Bytes of a request or reply.
 pub const MESSAGE_BYTES: usize = 128;
 
+/// Room for a message of another version, whose length may be another, too: so much of it is read that it can be told apart.
+pub const MESSAGE_ROOM: usize = 1024;
+
+/// A message of this version: its bytes, and where its kind or status is.
+fn opened(bytes: &[u8]) -> Result<Reader<'_>, MessageError> {
+    // Every version begins with these two.
+    let word = |at: usize| Some(u32::from_le_bytes(bytes.get(at..at + 4)?.try_into().ok()?));
+    match (word(0), word(4)) {
+        (Some(MAGIC), Some(crate::VERSION)) => {}
+        (Some(MAGIC), Some(version)) => return Err(MessageError::Version(version)),
+        _ => return Err(MessageError::Malformed),
+    }
+    let bytes = bytes.try_into().map_err(|_| MessageError::Malformed)?;
+    Ok(Reader { bytes, at: 8 })
+}
+
 struct Writer {
     bytes: [u8; MESSAGE_BYTES],
     at: usize,
@@ -288,7 +308,7 @@ impl Reader<'_> {
 pub enum MessageError {
     /// Not [`MESSAGE_BYTES`] long, or not ours at all.
     Malformed,
-    /// Written for another [`crate::VERSION`], given here.
+    /// Written for another [`crate::VERSION`], given here; it may have another length.
     Version(u32),
     /// An unknown kind.
     Unknown(u32),
@@ -334,15 +354,7 @@ impl Request {
 
     /// From what came.
     pub fn from_bytes(bytes: &[u8]) -> Result<Self, MessageError> {
-        let bytes: &[u8; MESSAGE_BYTES] = bytes.try_into().map_err(|_| MessageError::Malformed)?;
-        let mut r = Reader { bytes, at: 0 };
-        if r.u32() != MAGIC {
-            return Err(MessageError::Malformed);
-        }
-        let version = r.u32();
-        if version != crate::VERSION {
-            return Err(MessageError::Version(version));
-        }
+        let mut r = opened(bytes)?;
         let kind = r.u32();
         let kind = RequestKind::from_raw(kind).ok_or(MessageError::Unknown(kind))?;
         let dtis = r.u32();
@@ -394,15 +406,7 @@ impl Reply {
 
     /// From what came.
     pub fn from_bytes(bytes: &[u8]) -> Result<Self, MessageError> {
-        let bytes: &[u8; MESSAGE_BYTES] = bytes.try_into().map_err(|_| MessageError::Malformed)?;
-        let mut r = Reader { bytes, at: 0 };
-        if r.u32() != MAGIC {
-            return Err(MessageError::Malformed);
-        }
-        let version = r.u32();
-        if version != crate::VERSION {
-            return Err(MessageError::Version(version));
-        }
+        let mut r = opened(bytes)?;
         let status = r.u32() as u16;
         let dtis = r.u32();
         let geometry = r.geometry();
@@ -475,6 +479,9 @@ mod tests {
         let mut other = bytes;
         other[4] = 99;
         assert_eq!(Request::from_bytes(&other), Err(MessageError::Version(99)));
+        let other = &other[..80];
+        assert_eq!(Request::from_bytes(other), Err(MessageError::Version(99)));
+        assert_eq!(Reply::from_bytes(other), Err(MessageError::Version(99)));
         let mut other = bytes;
         other[8] = 77;
         assert_eq!(Request::from_bytes(&other), Err(MessageError::Unknown(77)));

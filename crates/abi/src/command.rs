@@ -60,7 +60,8 @@ pub enum Operation {
     /// Accept one connection on the listener. Body 0: handle of the child, which must exist and be unconnected; receives may
     /// have been posted on it. Answers with [`crate::EventKind::Accepted`] when a connection is there.
     Accept = 5,
-    /// Connect. Body 0..3: peer's [`Address`]. Answers with [`crate::EventKind::Connected`].
+    /// Connect. Body 0..3: peer's [`Address`]. Answers with [`crate::EventKind::Connected`]. A datagram DTI has that peer alone from then on, or, with
+    /// [`Address::NONE`], none any more, and completes.
     Connect = 6,
     /// Send. Body: [`Extent`] (2 words), or with [`flags::INLINE`] body 0: length, body 1..5: bytes; or with [`flags::LIST`] an
     /// extent whose bytes are a list of extents (16 bytes each). Completes, when [`flags::NOTIFY`] is set, after the

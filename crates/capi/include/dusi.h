@@ -1210,11 +1210,12 @@ Dusi_Status Dusi_Accept(Dusi_Dti listener,
  * Connects a DTI.
  *
  * DUSI_EVENT_CONNECTED comes to the TX EvQ, with the own address, or with the status that says why not. Sends may be posted at once. For a
- * datagram DTI it sets where sends without an address go, and the event is DUSI_EVENT_COMPLETION (DUSI_OP_CONNECT).
+ * datagram DTI it sets where sends without an address go, and whom it hears, and the event is DUSI_EVENT_COMPLETION (DUSI_OP_CONNECT); with AF_UNSPEC
+ * it hears everybody again.
  *
  * Parameters:
  * - `dti`: the DTI.
- * - `address`: of the peer, a struct sockaddr_in or sockaddr_in6.
+ * - `address`: of the peer, a struct sockaddr_in or sockaddr_in6; of a datagram DTI also a struct sockaddr of AF_UNSPEC: none any more.
  * - `length`: its bytes.
  * - `flags`: 0 or DUSI_FAST_OPEN.
  * - `cookie`: comes back with the event.

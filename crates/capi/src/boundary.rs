@@ -8,7 +8,9 @@ use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 
-use libc::{AF_INET, AF_INET6, sa_family_t, sockaddr, sockaddr_in, sockaddr_in6, socklen_t};
+use libc::{
+    AF_INET, AF_INET6, AF_UNSPEC, sa_family_t, sockaddr, sockaddr_in, sockaddr_in6, socklen_t,
+};
 
 use crate::status::Dusi_Status::{self, *};
 use crate::status::{Failure, Outcome};
@@ -209,6 +211,24 @@ pub(crate) fn address_bytes(address: SocketAddr) -> ([u8; size_of::<sockaddr_in6
             (bytes, size_of::<sockaddr_in6>())
         }
     }
+}
+
+/// A peer; `None` for AF_UNSPEC, as connect(2) has it.
+///
+/// # Safety
+/// As [`address`].
+pub(crate) unsafe fn peer(at: *const sockaddr, len: socklen_t) -> Outcome<Option<SocketAddr>> {
+    let mut family = [0u8; size_of::<sa_family_t>()];
+    if len as usize >= family.len() {
+        let n = family.len();
+        // SAFETY: so many bytes can be read, as the caller promises.
+        unsafe { copy_bytes(at.cast(), n, &mut family)? };
+        if sa_family_t::from_ne_bytes(family) == AF_UNSPEC as sa_family_t {
+            return Ok(None);
+        }
+    }
+    // SAFETY: the caller's promise.
+    unsafe { address(at, len).map(Some) }
 }
 
 /// Stores an address as getsockname(2) does: as much as fits, and in `len` how long it is.

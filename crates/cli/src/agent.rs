@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use sidecore_abi::Status;
-use sidecore_abi::agent::{MESSAGE_BYTES, MessageError, Reply, Request};
+use sidecore_abi::agent::{MESSAGE_ROOM, MessageError, Reply, Request};
 use sidecore_sys::unix::Stream;
 
 /// How long an agent may take to answer.
@@ -36,7 +36,7 @@ pub(crate) fn ask(socket: &Path, request: &Request) -> anyhow::Result<(Stream, O
             PATIENCE.as_secs()
         );
     }
-    let mut buffer = [0; MESSAGE_BYTES];
+    let mut buffer = [0; MESSAGE_ROOM];
     let (length, descriptors) = stream
         .recv_with_fds(&mut buffer)
         .with_context(|| format!("the answer of {shown}"))?;

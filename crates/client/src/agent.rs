@@ -5,7 +5,7 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::{Mutex, PoisonError};
 
 use sidecore_abi::Status;
-use sidecore_abi::agent::{MESSAGE_BYTES, MessageError, Reply, Request};
+use sidecore_abi::agent::{MESSAGE_ROOM, MessageError, Reply, Request};
 use sidecore_sys::unix::Stream;
 
 use crate::error::{OpenError, to_io};
@@ -25,7 +25,7 @@ pub(crate) struct Opened {
 }
 
 fn receive(socket: &Stream) -> io::Result<(Result<Reply, MessageError>, Vec<OwnedFd>)> {
-    let mut bytes = [0u8; MESSAGE_BYTES];
+    let mut bytes = [0u8; MESSAGE_ROOM];
     let (n, fds) = socket.recv_with_fds(&mut bytes)?;
     if n == 0 {
         return Err(io::ErrorKind::UnexpectedEof.into());

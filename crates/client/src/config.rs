@@ -28,6 +28,9 @@ pub struct UalConfig {
     pub spin: Duration,
     /// What becomes of the connections when the process dies.
     pub death: Death,
+    /// Whether forked children have the memory of the UAL and of its regions in theirs. They must not use it in any case; but without it not even
+    /// what a child inherited of this library may be dropped there. It counts as the child's own where its address space is limited.
+    pub memory_in_children: bool,
 }
 
 /// What becomes of the connections of a process that dies, or ends without closing them.
@@ -54,6 +57,7 @@ impl Default for UalConfig {
             pool_bytes: 64 << 20,
             spin: Duration::from_micros(5),
             death: Death::default(),
+            memory_in_children: true,
         }
     }
 }

@@ -9,7 +9,7 @@ use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 
-use sidecore_abi::agent::{DATAGRAM, Request, RequestKind, adopted, release};
+use sidecore_abi::agent::{CONNECTION, DATAGRAM, Request, RequestKind, adopted, release};
 use sidecore_abi::command::Opt;
 use sidecore_abi::{Address, TcpInfo};
 use sidecore_sys::memfd::Memfd;
@@ -310,9 +310,11 @@ impl Ual {
         self.tell(&request, &[descriptor])
     }
 
-    /// A descriptor stands for a listener, which whoever else holds it may open, too. Blocks for the agent's answer.
+    /// A descriptor, which may have come from elsewhere, stands for a listener, which whoever else holds it may open, too. Blocks for the agent's
+    /// answer.
     pub fn describe_listener(
         &self,
+        descriptor: BorrowedFd<'_>,
         number: u64,
         address: SocketAddr,
         backlog: u32,
@@ -326,7 +328,24 @@ impl Ual {
             more: [a, b, c, share.copies, 0, 0],
             ..Request::new(RequestKind::Describe)
         };
-        self.tell(&request, &[])
+        self.tell(&request, &[descriptor])
+    }
+
+    /// A descriptor that stood for a listener is a connection of this process's now, which began where that had its port. `at`: that place. Blocks for
+    /// the agent's answer.
+    pub fn describe_connection(
+        &self,
+        descriptor: BorrowedFd<'_>,
+        number: u64,
+        at: SocketAddr,
+    ) -> io::Result<()> {
+        let request = Request {
+            args: [number, 0, 0],
+            dtis: CONNECTION,
+            more: both(Some(at), None),
+            ..Request::new(RequestKind::Describe)
+        };
+        self.tell(&request, &[descriptor])
     }
 
     /// Calls `recalled`, on the thread that watches the engine, with the number of each connection that the agent wants to be handed over. To

@@ -235,6 +235,12 @@ impl Lane {
         self.post(command.with_address(0, Address::new(peer)))
     }
 
+    /// A datagram DTI has no peer any more: it receives from anybody, and sends name their destination. Event: Completion.
+    pub fn disconnect(&mut self, dti: Dti, cookie: u64) -> Result<(), PostError> {
+        let command = Command::new(Operation::Connect, dti.handle(), cookie);
+        self.post(command.with_address(0, Address::NONE))
+    }
+
     /// As [`Self::connect`], with Fast Open (RFC 7413): what is sent on the DTI at once goes with the SYN, if the engine has a cookie of
     /// that server, and may then be delivered twice. Nothing happens before something is sent (or shut down).
     pub fn connect_fast(

@@ -2,12 +2,15 @@
 //!
 //! The agent's socket is the sign of life. A thread that sleeps on a futex does not see that socket end, so one small thread
 //! of each UAL looks at it for all others. It is started when somebody sleeps for the first time: a program that only polls has none.
+//!
+//! It also does what may wait for a moment, should nobody else come by and do it: [`Liveness::soon`].
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
@@ -21,6 +24,36 @@ const STACK: usize = 64 << 10;
 /// … if it hands on what comes on a bell.
 const STACK_WITH_BELL: usize = 512 << 10;
 
+/// What may wait waits so long: then the watching thread looks after it.
+const SOON: Duration = Duration::from_secs(1);
+
+/// Does what has waited. `None`: it will never have anything to do again; else whether something is left.
+type Chore = Box<dyn Fn() -> Option<bool> + Send>;
+
+/// What the watching thread looks after when it is told that there may be something.
+#[derive(Default)]
+struct Chores {
+    /// It was told, and has not looked since.
+    told: AtomicBool,
+    all: Mutex<Vec<Chore>>,
+}
+
+impl Chores {
+    /// Does all of them; whether something is left.
+    fn look(&self) -> bool {
+        // First: who has something from here on tells again.
+        self.told.store(false, Ordering::Release);
+        let mut left = false;
+        let mut all = self.all.lock().unwrap_or_else(PoisonError::into_inner);
+        all.retain(|chore| {
+            let done = chore();
+            left |= done == Some(true);
+            done.is_some()
+        });
+        left
+    }
+}
+
 /// A socket with numbers on it, and who is told of each.
 pub(crate) type Bell = (Stream, Box<dyn Fn(u64) + Send>);
 
@@ -29,6 +62,7 @@ pub(crate) struct Liveness {
     watcher: Mutex<Option<Watcher>>,
     /// Fast answer to "is a watcher running?".
     watched: AtomicBool,
+    chores: Arc<Chores>,
 }
 
 struct Watcher {
@@ -45,6 +79,7 @@ impl Liveness {
             gone: Arc::new(AtomicBool::new(false)),
             watcher: Mutex::new(None),
             watched: AtomicBool::new(false),
+            chores: Arc::default(),
         }
     }
 
@@ -64,10 +99,39 @@ impl Liveness {
         if self.is_gone() {
             return false;
         }
-        if !self.watched.load(Ordering::Acquire) && hung_up(&socket, None, true) {
+        if !self.watched.load(Ordering::Acquire) && hung_up(&socket) {
             self.gone.store(true, Ordering::Release);
         }
         !self.is_gone()
+    }
+
+    /// One more thing to do when [`Self::soon`] was said.
+    pub(crate) fn add_chore(&self, chore: Chore) {
+        let all = &self.chores.all;
+        all.lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .push(chore);
+    }
+
+    /// Something is to be done, if nobody else does it within a second: then the watching thread does, if there is one. A system call a second at
+    /// most, however often it is said.
+    #[inline]
+    pub(crate) fn soon(&self) {
+        if !self.chores.told.load(Ordering::Acquire) && self.is_watched() {
+            self.tell();
+        }
+    }
+
+    #[cold]
+    fn tell(&self) {
+        if self.chores.told.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        let watcher = self.watcher.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(stop) = watcher.as_ref().and_then(|watcher| watcher.stop.as_ref()) {
+            // One byte always fits: it is read before the next is written.
+            let _ = rustix::io::write(stop, &[0]);
+        }
     }
 
     /// Numbers of the descriptors that are kept open here.
@@ -103,9 +167,9 @@ impl Liveness {
         } else {
             STACK
         };
-        let gone = Arc::clone(&self.gone);
+        let (gone, chores) = (Arc::clone(&self.gone), Arc::clone(&self.chores));
         let watch = move || {
-            if hung_up_or_rung(&socket, &stopped, bell.as_ref()) {
+            if watch_until_the_end(&socket, &stopped, bell.as_ref(), &chores) {
                 gone.store(true, Ordering::Release);
                 ended();
             }
@@ -139,65 +203,73 @@ impl Drop for Watcher {
     }
 }
 
-/// Waits until the socket is hung up (true) or `stop` is closed (false), and hands on what comes on the bell.
-fn hung_up_or_rung(socket: &OwnedFd, stop: &OwnedFd, bell: Option<&Bell>) -> bool {
-    let Some((bell, rung)) = bell else {
-        return hung_up(socket, Some(stop), false);
-    };
-    let over = PollFlags::HUP | PollFlags::ERR | PollFlags::NVAL;
+/// What says that the other end is closed.
+const OVER: PollFlags = PollFlags::HUP.union(PollFlags::ERR).union(PollFlags::NVAL);
+
+/// Waits until the socket is hung up (true) or `stop` is closed (false); hands on what comes on the bell, and looks after the chores when something
+/// was written to `stop`.
+fn watch_until_the_end(
+    socket: &OwnedFd,
+    stop: &OwnedFd,
+    mut bell: Option<&Bell>,
+    chores: &Chores,
+) -> bool {
+    let mut due: Option<Instant> = None;
     loop {
-        let mut fds = [
+        // Of the socket nothing is asked for: a hang-up is told anyway, and messages, which are not for us, are not.
+        let mut fds = vec![
             PollFd::new(socket, PollFlags::empty()),
-            PollFd::new(stop, PollFlags::empty()),
-            PollFd::new(bell, PollFlags::IN),
+            PollFd::new(stop, PollFlags::IN),
         ];
-        match rustix::event::poll(&mut fds, None) {
+        fds.extend(bell.map(|(bell, _)| PollFd::new(bell, PollFlags::IN)));
+        let left = due.map(|due| due.saturating_duration_since(Instant::now()));
+        let left = left.map(|left| rustix::time::Timespec {
+            tv_sec: left.as_secs().min(i64::MAX as u64) as i64,
+            tv_nsec: left.subsec_nanos().into(),
+        });
+        match rustix::event::poll(&mut fds, left.as_ref()) {
             Ok(_) | Err(Errno::INTR) => {}
+            // The descriptors are ours; what else goes wrong (no memory) is not the engine's end.
             Err(_) => return false,
         }
-        let [ended, stopped, came] = [0, 1, 2].map(|at: usize| fds[at].revents());
-        if ended.intersects(over) {
+        let revents = |at: usize| fds.get(at).map_or(PollFlags::empty(), PollFd::revents);
+        let [ended, told, came] = [0, 1, 2].map(revents);
+        if ended.intersects(OVER) {
             return true;
         }
-        if stopped.intersects(over) {
+        if told.intersects(OVER) {
             return false;
         }
-        if came.intersects(over) {
-            return hung_up(socket, Some(stop), false);
+        if told.contains(PollFlags::IN) && rustix::io::read(stop, &mut [0]).is_ok() {
+            due = Some(Instant::now() + SOON);
         }
+        if due.is_some_and(|due| due <= Instant::now()) {
+            due = chores.look().then(|| Instant::now() + SOON);
+        }
+        let Some((ring, rung)) = bell else { continue };
         let mut number = [0; 8];
-        if came.contains(PollFlags::IN)
-            && let Ok((8, _)) = bell.recv_with_fds(&mut number)
+        if came.intersects(OVER) {
+            bell = None;
+        } else if came.contains(PollFlags::IN)
+            && let Ok((8, _)) = ring.recv_with_fds(&mut number)
         {
             rung(u64::from_le_bytes(number));
         }
     }
 }
 
-/// Waits until the socket is hung up (true) or `stop` is closed (false); with `at_once` only looks.
-fn hung_up(socket: &impl AsFd, stop: Option<&OwnedFd>, at_once: bool) -> bool {
-    // Nothing is asked for: a hang-up is told anyway, and messages, which are not for us, are not.
-    let socket = PollFd::new(socket, PollFlags::empty());
-    let mut fds = match stop {
-        Some(stop) => vec![socket, PollFd::new(stop, PollFlags::empty())],
-        None => vec![socket],
-    };
+/// Whether the socket is hung up.
+fn hung_up(socket: &impl AsFd) -> bool {
+    let mut fds = [PollFd::new(socket, PollFlags::empty())];
     let now = rustix::time::Timespec {
         tv_sec: 0,
         tv_nsec: 0,
     };
     loop {
-        match rustix::event::poll(&mut fds, at_once.then_some(&now)) {
-            Ok(_) | Err(Errno::INTR) => {}
-            // The descriptors are ours; what else goes wrong (no memory) is not the engine's end.
+        match rustix::event::poll(&mut fds, Some(&now)) {
+            Ok(_) => return fds[0].revents().intersects(OVER),
+            Err(Errno::INTR) => {}
             Err(_) => return false,
-        }
-        let over = PollFlags::HUP | PollFlags::ERR | PollFlags::NVAL;
-        if fds[0].revents().intersects(over) {
-            return true;
-        }
-        if at_once || fds[1..].iter().any(|fd| fd.revents().intersects(over)) {
-            return false;
         }
     }
 }
@@ -253,6 +325,35 @@ mod tests {
         drop(ringer);
         drop(theirs);
         ended.recv_timeout(Duration::from_secs(10)).unwrap();
+    }
+
+    #[test]
+    fn chores_are_looked_after_soon_and_again_while_something_is_left() {
+        let (ours, theirs) = Stream::pair().unwrap();
+        let liveness = Liveness::new();
+        let (tell, told) = mpsc::channel();
+        let looks = AtomicBool::new(false);
+        liveness.add_chore(Box::new(move || {
+            tell.send(()).unwrap();
+            // The first time there was no room, say.
+            Some(!looks.swap(true, Ordering::Relaxed))
+        }));
+        liveness.add_chore(Box::new(|| None));
+        liveness.soon();
+        let nobody = told.recv_timeout(Duration::from_millis(20));
+        assert!(nobody.is_err(), "nobody watches");
+        liveness.watch(&ours, None, || ()).unwrap();
+        for _ in 0..1000 {
+            liveness.soon();
+        }
+        for _ in 0..2 {
+            told.recv_timeout(Duration::from_secs(20)).unwrap();
+        }
+        assert!(told.try_recv().is_err(), "once for all");
+        liveness.soon();
+        told.recv_timeout(Duration::from_secs(20)).unwrap();
+        assert_eq!(liveness.chores.all.lock().unwrap().len(), 1);
+        drop(theirs);
     }
 
     #[test]

@@ -51,6 +51,7 @@ pub(crate) struct Inner {
     pub(crate) granted: Granted,
     pub(crate) handles: Handles,
     pub(crate) spin: Duration,
+    memory_in_children: bool,
     /// The control memory once more, for the one word that another thread's lane is asked for.
     memory: Shared,
     pool: ReceivePool,
@@ -151,6 +152,11 @@ impl Ual {
                 "its receive pool is smaller than granted",
             ));
         }
+        if !config.memory_in_children {
+            // Where that is not to be had the children have it.
+            let _ = memory.leave_out_of_forks();
+            let _ = pool.leave_out_of_forks();
+        }
         let (lanes, queues) = ends(&control, &granted)
             .ok_or(OpenError::Protocol("its control memory lacks a lane"))?;
         Ok(Self {
@@ -159,6 +165,7 @@ impl Ual {
                 granted,
                 handles: Handles::new(granted.dtis),
                 spin: config.spin,
+                memory_in_children: config.memory_in_children,
                 memory,
                 pool: ReceivePool::new(pool),
                 waker: Waker::from(wake),
@@ -354,6 +361,9 @@ impl Inner {
         let memory = memory.as_fd();
         check_sealed(memory)?;
         let shared = Shared::map_trusted(memory, sidecore_sys::memfd::is_writable(memory))?;
+        if !self.memory_in_children {
+            let _ = shared.leave_out_of_forks();
+        }
         let (evq, cookie) = answer.map_or((u64::MAX, 0), |(evq, cookie)| (evq.0.into(), cookie));
         let request = Request {
             args: [0, evq, cookie],
@@ -417,6 +427,11 @@ impl Inner {
     #[inline]
     pub(crate) fn is_gone(&self) -> bool {
         self.liveness.is_gone()
+    }
+
+    /// Where options wait that nobody may ever post otherwise: see [`Liveness::soon`].
+    pub(crate) fn liveness(&self) -> &Liveness {
+        &self.liveness
     }
 
     pub(crate) fn is_alive(&self) -> bool {

@@ -521,7 +521,7 @@ fn listeners_are_described_to_other_holders() {
         copies: 0xbead,
     };
     ours.ual()
-        .describe_listener(number, at, 17, share, 3)
+        .describe_listener(fds[0].as_fd(), number, at, 17, share, 3)
         .unwrap();
     let found = other.ual().adopt(fds[0].as_fd(), number, 0, false).unwrap();
     let Adopted::Listener {
@@ -534,8 +534,22 @@ fn listeners_are_described_to_other_holders() {
         panic!("{found:?}");
     };
     assert_eq!((address, backlog, found, flags), (at, 17, share, 3));
-    let error = other.ual().describe_listener(number, at, 1, share, 0);
-    assert_eq!(error.unwrap_err().kind(), ErrorKind::NotConnected);
+    let (_, others) = other.ual().descriptors(1).unwrap();
+    let pretended = others[0].as_fd();
+    let refused = [
+        other
+            .ual()
+            .describe_listener(pretended, number, at, 1, share, 0),
+        other.ual().describe_connection(pretended, number, at),
+    ];
+    for error in refused {
+        assert_eq!(error.unwrap_err().kind(), ErrorKind::NotConnected);
+    }
+    // Who holds it may use it otherwise: a socket that only had its port is connected.
+    let held = fds[0].as_fd();
+    other.ual().describe_connection(held, number, at).unwrap();
+    let error = other.ual().adopt(held, number, 0, false).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::NotConnected, "it is the asker's");
 }
 
 #[test]

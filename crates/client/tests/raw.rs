@@ -135,6 +135,32 @@ fn commands(engine: &EngineHandle) -> u64 {
 }
 
 #[test]
+fn options_that_wait_are_set_soon_though_nobody_looks_any_more() {
+    let engine = start();
+    let sockets = group(&engine);
+    let listener = TcpListener::bind(&sockets, (ADDRESS, 0)).unwrap();
+    let local = listener.local_addr().unwrap();
+    let ours = RawSocket::connect(&sockets, None, &[], local).unwrap();
+    let (_theirs, _) = listener.accept().unwrap();
+    ours.block(None, || ours.connected()).unwrap();
+    // As it is once a thread has slept.
+    sockets.prepare_rest().unwrap();
+    for _ in 0..2 {
+        // What was posted before was read.
+        assert_eq!(ours.option(Opt::NoDelay).unwrap(), 0);
+        let before = commands(&engine);
+        ours.set_option(Opt::Keepalive, 1);
+        ours.set_option(Opt::KeepaliveIdle, 300_000_000);
+        let end = Instant::now() + Duration::from_secs(60);
+        while commands(&engine) == before && Instant::now() < end {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        assert_eq!(commands(&engine), before + 1, "one for both");
+    }
+    engine.stop();
+}
+
+#[test]
 fn options_that_wait_are_set_when_somebody_looks_or_asks() {
     let engine = start();
     let sockets = group(&engine);

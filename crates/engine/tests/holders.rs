@@ -90,6 +90,16 @@ impl World {
         self.settle();
     }
 
+    /// The socket has this peer from now on, or none.
+    fn connect(&mut self, app: &mut App, dti: Dti, peer: Address) -> Status {
+        let connect = Command::new(Operation::Connect, dti.handle(), 4).with_address(0, peer);
+        app.lane.post(connect).unwrap();
+        app.lane.flush();
+        self.settle();
+        let mut answers = app.events(EventKind::Completion);
+        answers.pop().unwrap().status
+    }
+
     fn say(&mut self, numbers: std::ops::Range<u8>) {
         for number in numbers {
             let lane = &mut self.sender.lane;
@@ -417,4 +427,33 @@ fn sockets_that_nobody_holds_give_way() {
     }
     let (_another, _, status) = world.holder(0);
     assert_eq!(status, Status::Ok);
+}
+
+#[test]
+fn a_peer_is_all_holders_and_so_is_that_there_is_none_any_more() {
+    let mut world = World::new();
+    let (mut one, first, _) = world.holder(KEY);
+    let (mut two, second, _) = world.holder(KEY);
+    let (mut late, stranger) = (
+        world.holder(KEY),
+        Address::new("10.9.0.1:1".parse().unwrap()),
+    );
+    world.set(&mut two, second, holders::RECEIVES);
+    assert_eq!(world.connect(&mut one, first, stranger), Status::Ok);
+    world.say(0..3);
+    assert!(two.take().is_empty(), "another peer has sent");
+    let nonsense = Address([0, 0, 5 << 16]);
+    assert_eq!(world.connect(&mut one, first, nonsense), Status::Invalid);
+    world.say(3..4);
+    assert!(two.take().is_empty(), "the peer is as before");
+    // Any of them may say so.
+    let ended = world.connect(&mut late.0, late.1, Address::NONE);
+    assert_eq!(ended, Status::Ok);
+    world.say(4..6);
+    assert_eq!(two.take(), [4, 5]);
+    one.lane.send_inline(first, b"nowhere", 0, 6).unwrap();
+    one.lane.flush();
+    world.settle();
+    let refused = one.events(EventKind::Completion);
+    assert_eq!(refused[0].status, Status::WrongState);
 }

@@ -102,7 +102,10 @@ impl Stash {
             sys::close(spare.fd.into_raw_fd());
         }
         let room = MOST.saturating_sub(spares.twins).max(FIRST_BATCH);
-        let batch = (spares.asked * 2).clamp(FIRST_BATCH, room);
+        let batch = match process::is_cramped() {
+            true => 1,
+            false => (spares.asked * 2).clamp(FIRST_BATCH, room),
+        };
         let ask = |count| errors::told(cancel::held_off(|| link.ual.descriptors(count)));
         let (first, fds) = match ask(batch) {
             // So many are not to be had, perhaps one is.
@@ -130,6 +133,7 @@ impl Stash {
     ) -> Option<OwnedFd> {
         match twin {
             Some(twin) => twin.into_fd(),
+            None if process::is_cramped() => None,
             None if lock(&self.0).has_room() => process.double_high(fd).ok(),
             None => None,
         }
@@ -137,7 +141,7 @@ impl Stash {
 
     /// A descriptor has its place in the program: its number here stays beside it, if there is room.
     fn beside(&self, process: &'static Process, fd: OwnedFd) -> Option<Twin> {
-        {
+        if !process::is_cramped() {
             let mut spares = lock(&self.0);
             if spares.has_room() {
                 spares.twins += 1;
@@ -148,6 +152,29 @@ impl Stash {
         process.release(fd.as_raw_fd());
         sys::close(fd.into_raw_fd());
         None
+    }
+
+    /// Where the library's numbers are taken from the program's one waits all the same, so that a connect finds it when the program has used up the
+    /// rest: a number was given up just now.
+    fn stock(&self, process: &'static Process, link: &Link) {
+        if process::is_cramped()
+            && let Ok(spare) = self.take(process, link)
+        {
+            lock(&self.0).all.push(spare);
+        }
+    }
+
+    /// What [`Self::lowest`] gave is not needed after all.
+    pub(crate) fn take_back(&self, link: &Link, fd: RawFd, placed: Placed, nonblocking: bool) {
+        sys::close(fd);
+        if let Some(fd) = placed.twin.and_then(Twin::into_fd) {
+            let used = Used {
+                number: placed.number,
+                nonblocking,
+                link: link.serial,
+            };
+            self.give_back(fd, &used);
+        }
     }
 
     /// Keeps the descriptor of a connection that is closed for another one. It has a number of the library's.
@@ -168,23 +195,27 @@ impl Stash {
         cloexec: bool,
         nonblocking: bool,
     ) -> Result<(RawFd, Placed), Errno> {
-        let Spare {
-            number,
-            fd,
-            nonblocking: is_nonblocking,
-            ..
-        } = self.take(process, link)?;
-        if is_nonblocking != nonblocking {
-            let _ = sys::set_nonblocking(fd.as_raw_fd(), nonblocking);
+        let mut spare = self.take(process, link)?;
+        if spare.nonblocking != nonblocking {
+            let _ = sys::set_nonblocking(spare.fd.as_raw_fd(), nonblocking);
+            spare.nonblocking = nonblocking;
         }
         let command = if cloexec {
             libc::F_DUPFD_CLOEXEC
         } else {
             libc::F_DUPFD
         };
-        let placed = sys::fcntl(fd.as_raw_fd(), command, 0);
-        let twin = self.beside(process, fd);
-        Ok((placed?, Placed { number, twin }))
+        let placed = match sys::fcntl(spare.fd.as_raw_fd(), command, 0) {
+            Ok(placed) => placed,
+            Err(error) => {
+                lock(&self.0).all.push(spare);
+                return Err(error);
+            }
+        };
+        let twin = self.beside(process, spare.fd);
+        self.stock(process, link);
+        let number = spare.number;
+        Ok((placed, Placed { number, twin }))
     }
 
     /// A descriptor in the place of others: all these numbers stand for it from now on. Their flags stay.
@@ -213,6 +244,7 @@ impl Stash {
             done = done.and(sys::dup3(fd.as_raw_fd(), *number, cloexec));
         }
         let twin = self.beside(process, fd);
+        self.stock(process, link);
         done.map(|()| Placed {
             number: agents,
             twin,

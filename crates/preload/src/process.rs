@@ -411,33 +411,58 @@ fn high() -> RawFd {
     high
 }
 
+/// There were no high numbers when one was wanted last.
+static CRAMPED: AtomicBool = AtomicBool::new(false);
+
+/// Whether the program's limit is so low that the library's descriptors are among its own: then as few as possible.
+pub(crate) fn is_cramped() -> bool {
+    CRAMPED.load(Ordering::Relaxed)
+}
+
 /// One more number for a descriptor, a high one.
 fn dup_high(fd: RawFd) -> Result<RawFd, Errno> {
     let dup = |from: RawFd| sys::fcntl(fd, libc::F_DUPFD_CLOEXEC, from.into());
-    match HIGH.load(Ordering::Relaxed) {
+    let doubled = match HIGH.load(Ordering::Relaxed) {
         0 => dup(high()),
         known => match dup(known) {
             // The limit is another now, perhaps.
             Err(Errno::INVAL | Errno::MFILE) => dup(high()),
             done => done,
         },
-    }
+    };
+    CRAMPED.store(doubled.is_err(), Ordering::Relaxed);
+    doubled
+}
+
+/// Bytes of the receive pool, and of the memory to send from, of a process whose addresses are limited: a sixteenth each, as heaps of threads (64 MiB
+/// each), which are inherited, too, take much. `None`: they are not.
+fn share_of_addresses() -> Option<u64> {
+    const LEAST: u64 = 4 << 20;
+    const MOST: u64 = 64 << 20;
+    let limit = rustix::process::getrlimit(rustix::process::Resource::As).current?;
+    Some((limit / 16).clamp(LEAST, MOST) & !((1 << 20) - 1))
 }
 
 fn open(path: &Path, config: &Config) -> Result<Link, std::io::Error> {
+    let share = share_of_addresses();
+    let as_ever = (UalConfig::default(), SocketsConfig::default());
     let wish = UalConfig {
+        pool_bytes: share.unwrap_or(as_ever.0.pool_bytes),
         lanes: 1,
         evqs: 1,
         wait_cells: 1,
         spin: config.spin,
         death: Death::Linger,
-        ..UalConfig::default()
+        // A child has its own, and may have little room for it.
+        memory_in_children: false,
+        ..as_ever.0
     };
     sidecore_sys::descriptors::number_from(high());
     let ual = Ual::open(path, &wish)?;
     let settings = SocketsConfig {
         wakes: Some(WAKES),
-        ..SocketsConfig::default()
+        send_bytes: share.unwrap_or(as_ever.1.send_bytes),
+        ..as_ever.1
     };
     let sockets = Sockets::new(&ual, settings)?;
     if let Err(error) = ual.on_recall(recalled) {

@@ -436,18 +436,19 @@ impl Socket {
         rustix::net::shutdown(sys::borrow(fd.ok_or(Errno::BADF)?), how)
     }
 
-    /// This side's address.
+    /// This side's address. Of what was never connected, and came from elsewhere, nobody knows it.
     pub(crate) fn local(&self) -> Result<SocketAddr, Errno> {
-        if matches!(self.route(), Route::Descriptor) {
-            return self.learn_addresses().0.ok_or(Errno::INVAL);
-        }
-        let (bound, raw) = {
+        let proxied = matches!(self.route(), Route::Descriptor);
+        let known = proxied.then(|| self.learn_addresses().0).flatten();
+        let (bound, raw, lost) = {
             let state = lock(&self.state);
-            (state.bound, state.raw.clone())
+            let lost = state.role == Role::Lost;
+            (state.bound, state.raw.clone(), proxied || lost)
         };
-        match (raw, bound) {
+        match (raw, known.or(bound)) {
             (Some(raw), _) => told(raw.local_address()),
-            (None, Some(bound)) => Ok(bound),
+            (None, Some(known)) => Ok(known),
+            (None, None) if lost => Ok(any(self.is_v6())),
             (None, None) => Err(Errno::INVAL),
         }
     }
@@ -494,6 +495,14 @@ pub(crate) fn install(process: &Process, fd: RawFd, socket: Socket) -> bool {
 pub(super) fn kernel_name(fd: RawFd) -> Result<SocketAddr, Errno> {
     let name = rustix::net::getsockname(sys::borrow(fd))?;
     SocketAddr::try_from(name).map_err(|_| Errno::INVAL)
+}
+
+/// No address in particular.
+fn any(v6: bool) -> SocketAddr {
+    match v6 {
+        true => (std::net::Ipv6Addr::UNSPECIFIED, 0).into(),
+        false => (std::net::Ipv4Addr::UNSPECIFIED, 0).into(),
+    }
 }
 
 /// An IPv4-mapped address as one of IPv4, which is what it is on the wire; the wildcard address as this machine.

@@ -98,6 +98,15 @@ impl Shared {
         Self::watched(Mmap::shared(fd, len, writable, false)?, writable)
     }
 
+    /// Leaves it out of the memory of forked children, where whoever touches it faults.
+    pub fn leave_out_of_forks(&self) -> io::Result<()> {
+        match &*self.backing {
+            Backing::Watched(watched) => watched.mapping().leave_out_of_forks(),
+            Backing::Plain(mapping) => mapping.leave_out_of_forks(),
+            Backing::Heap(_) => Ok(()),
+        }
+    }
+
     fn watched(mapping: Mmap, writable: bool) -> io::Result<Self> {
         let start = pointer(&mapping)?;
         let len = mapping.len();

@@ -75,6 +75,14 @@ impl Mmap {
         self.len == 0
     }
 
+    /// Leaves it out of the memory of forked children, which could not use it: there its addresses are nothing's.
+    pub fn leave_out_of_forks(&self) -> io::Result<()> {
+        let advice = rustix::mm::Advice::LinuxDontFork;
+        // SAFETY: the range is this mapping's own, and stays as it is in this process.
+        unsafe { rustix::mm::madvise(self.ptr.as_ptr().cast(), self.len, advice)? };
+        Ok(())
+    }
+
     /// Keeps the pages in memory, as far as RLIMIT_MEMLOCK allows; pages come in at their first touch. Then nobody can have them
     /// swapped out, so that no access waits for a disk.
     pub fn lock(&self) -> io::Result<()> {

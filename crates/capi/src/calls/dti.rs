@@ -198,11 +198,12 @@ pub extern "C" fn Dusi_Accept(listener: Dusi_Dti, child: Dusi_Dti, cookie: u64) 
 /// Connects a DTI.
 ///
 /// DUSI_EVENT_CONNECTED comes to the TX EvQ, with the own address, or with the status that says why not. Sends may be posted at once. For a
-/// datagram DTI it sets where sends without an address go, and the event is DUSI_EVENT_COMPLETION (DUSI_OP_CONNECT).
+/// datagram DTI it sets where sends without an address go, and whom it hears, and the event is DUSI_EVENT_COMPLETION (DUSI_OP_CONNECT); with AF_UNSPEC
+/// it hears everybody again.
 ///
 /// Parameters:
 /// - `dti`: the DTI.
-/// - `address`: of the peer, a struct sockaddr_in or sockaddr_in6.
+/// - `address`: of the peer, a struct sockaddr_in or sockaddr_in6; of a datagram DTI also a struct sockaddr of AF_UNSPEC: none any more.
 /// - `length`: its bytes.
 /// - `flags`: 0 or DUSI_FAST_OPEN.
 /// - `cookie`: comes back with the event.
@@ -226,15 +227,15 @@ pub unsafe extern "C" fn Dusi_Connect(
 ) -> Dusi_Status {
     call(|| {
         // SAFETY: as the header asks of the caller.
-        let peer = unsafe { boundary::address(address, length)? };
+        let peer = unsafe { boundary::peer(address, length)? };
         if flags & !DUSI_FAST_OPEN != 0 {
             return Err(DUSI_BAD_ARGUMENT.into());
         }
         on_dti(dti, |door, dti| {
-            let posted = if flags == 0 {
-                door.lane.connect(dti, peer, cookie)
-            } else {
-                door.lane.connect_fast(dti, peer, cookie)
+            let posted = match peer {
+                None => door.lane.disconnect(dti, cookie),
+                Some(peer) if flags == 0 => door.lane.connect(dti, peer, cookie),
+                Some(peer) => door.lane.connect_fast(dti, peer, cookie),
             };
             door.posted(posted)
         })

@@ -219,6 +219,7 @@ static void datagrams(Pair *pair)
     Dusi_Dti a, b;
     Dusi_Event event;
     Dusi_Buffer piece = { 0, NULL, 1 };
+    struct sockaddr none = { .sa_family = AF_UNSPEC };
     char big[200];
 
     memset(big, 'x', sizeof big);
@@ -243,6 +244,13 @@ static void datagrams(Pair *pair)
     TRUE(event.length == sizeof big && memcmp(event.data, big, sizeof big) == 0);
     OK(Dusi_Return_Chunk(event.chunk));
     IS(DUSI_NOT_SUPPORTED, Dusi_Send_Vector(b, &piece, 1, 0, 0));
+
+    OK(Dusi_Connect(b, &none, sizeof none, 0, 3));
+    event = next_of(pair->evq, DUSI_EVENT_COMPLETION);
+    TRUE(event.operation == DUSI_OP_CONNECT && event.cookie == 3 && event.status == DUSI_OK);
+    OK(Dusi_Send(b, DUSI_NO_REGION, "nowhere", 7, 0, 4));
+    event = next_of(pair->evq, DUSI_EVENT_COMPLETION);
+    TRUE(event.operation == DUSI_OP_SEND && event.cookie == 4 && event.status == DUSI_WRONG_STATE);
     OK(Dusi_Close(a, 0));
     OK(Dusi_Close(b, 0));
 }

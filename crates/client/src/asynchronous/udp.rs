@@ -89,7 +89,12 @@ impl UdpSocket {
 
     /// From now on datagrams go to, and come from, `peer` alone.
     pub async fn connect(&self, peer: SocketAddr) -> io::Result<()> {
-        self.held.connect_datagram(peer).await
+        self.held.connect_datagram(Some(peer)).await
+    }
+
+    /// Takes [`Self::connect`] back: datagrams come from anybody again, and [`Self::send`] has nowhere to send to. The local address stays.
+    pub async fn disconnect(&self) -> io::Result<()> {
+        self.held.connect_datagram(None).await
     }
 
     /// Sends one datagram to `peer`. Waits only for memory to send from.

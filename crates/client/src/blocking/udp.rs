@@ -127,7 +127,14 @@ impl UdpSocket {
 
     /// From now on datagrams go to, and come from, `peer` alone.
     pub fn connect(&self, peer: impl ToSocketAddrs) -> io::Result<()> {
-        each_address(peer, |peer| self.held.run(self.held.connect_datagram(peer)))
+        each_address(peer, |peer| {
+            self.held.run(self.held.connect_datagram(Some(peer)))
+        })
+    }
+
+    /// Takes [`Self::connect`] back: datagrams come from anybody again, and [`Self::send`] has nowhere to send to. The local address stays.
+    pub fn disconnect(&self) -> io::Result<()> {
+        self.held.run(self.held.connect_datagram(None))
     }
 
     /// Sends one datagram to `peer`. Waits only for memory to send from.

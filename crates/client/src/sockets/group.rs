@@ -91,7 +91,7 @@ pub(crate) struct Group {
     pub(crate) ual: Ual,
     pub(crate) config: SocketsConfig,
     pub(crate) evq: EvqId,
-    pub(crate) lane: Mutex<Lane>,
+    pub(crate) lane: Arc<Mutex<Lane>>,
     pub(crate) queue: Mutex<Queue>,
     pub(crate) followers: Followers,
     pub(crate) memory: SendPool,
@@ -118,7 +118,7 @@ impl Group {
         Ok(Self {
             evq: events.id(),
             memory: SendPool::new(ual, config.send_bytes)?,
-            lane: Mutex::new(lane),
+            lane: post_options_soon(ual, lane),
             queue: Mutex::new(Queue {
                 events,
                 batch: Vec::with_capacity(BATCH),
@@ -293,6 +293,8 @@ impl Group {
         let gathered = lane.set_option(dti, option, value, 0, 0).is_ok();
         // With the lane held: whoever finds it set finds the option.
         self.gathered.store(true, Ordering::Release);
+        drop(lane);
+        self.ual.inner().liveness().soon();
         gathered
     }
 
@@ -445,6 +447,21 @@ impl Group {
     fn unsent(&self) -> bool {
         self.sockets().iter().any(|socket| socket.is_closing())
     }
+}
+
+/// A lane whose options are posted a while after they were set, should nobody use it any more.
+fn post_options_soon(ual: &Ual, lane: Lane) -> Arc<Mutex<Lane>> {
+    let lane = Arc::new(Mutex::new(lane));
+    let watched = Arc::downgrade(&lane);
+    ual.inner().liveness().add_chore(Box::new(move || {
+        let lane = watched.upgrade()?;
+        let mut lane = lock(&lane);
+        if lane.has_options() {
+            lane.flush();
+        }
+        Some(lane.has_options())
+    }));
+    lane
 }
 
 /// The child of an accept that the engine refused.

@@ -213,14 +213,15 @@ impl Held {
         Ok(held)
     }
 
-    /// Names a UDP socket's only peer.
-    pub(crate) async fn connect_datagram(&self, peer: SocketAddr) -> io::Result<()> {
+    /// Names a UDP socket's only peer; `None`: it has none any more.
+    pub(crate) async fn connect_datagram(&self, peer: Option<SocketAddr>) -> io::Result<()> {
         let handle = self.socket().dti.handle();
+        let address = peer.map_or(Address::NONE, Address::new);
         let answer = self.ask(|cookie| {
-            Command::new(Operation::Connect, handle, cookie).with_address(0, Address::new(peer))
+            Command::new(Operation::Connect, handle, cookie).with_address(0, address)
         });
         answer.await?;
-        lock(&self.socket().state).peer = Some(peer);
+        lock(&self.socket().state).peer = peer;
         Ok(())
     }
 

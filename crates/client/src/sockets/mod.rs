@@ -11,6 +11,7 @@
 //! Any number of threads may use the sockets of one group: whoever waits looks after the event queue for all. Threads that
 //! shall not meet at all get a group each.
 
+mod accepting;
 mod arrivals;
 pub(crate) mod beside;
 mod closing;

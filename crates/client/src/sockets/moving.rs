@@ -216,6 +216,12 @@ impl RawSocket {
         }
     }
 
+    /// Whether the connection is still being made, as far as the events that were taken from the queue tell.
+    pub fn is_connecting(&self) -> bool {
+        let state = lock(&self.0.socket().state);
+        state.phase == Phase::Connecting && state.over.is_none()
+    }
+
     /// Whether it was handed over.
     pub fn is_elsewhere(&self) -> bool {
         lock(&self.0.socket().state).moving == Some(Moving::Gone)

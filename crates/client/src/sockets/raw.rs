@@ -158,8 +158,8 @@ impl RawSocket {
         })
     }
 
-    /// Names a UDP socket's only peer. Blocks for the engine's answer.
-    pub fn connect_datagram(&self, peer: SocketAddr) -> io::Result<()> {
+    /// Names a UDP socket's only peer; `None`: it has none any more. Blocks for the engine's answer.
+    pub fn connect_datagram(&self, peer: Option<SocketAddr>) -> io::Result<()> {
         self.0.run(self.0.connect_datagram(peer))
     }
 
@@ -304,24 +304,6 @@ impl RawSocket {
     /// Whether its engine has gone, as far as anybody saw.
     pub fn is_over(&self) -> bool {
         self.0.group().is_dead()
-    }
-
-    /// Takes a connection: the socket and the peer's address. `WouldBlock`. That the engine has gone is told once, by `NetworkDown`.
-    pub fn accept(&self) -> io::Result<(Self, Option<SocketAddr>)> {
-        if lock(&self.0.socket().state).closed {
-            return Err(io::ErrorKind::InvalidInput.into());
-        }
-        match self.0.poll_accept(&mut Context::from_waker(Waker::noop())) {
-            Poll::Ready(Err(_)) if self.is_over() => {
-                let told = &mut lock(&self.0.socket().state).told;
-                Err(match std::mem::replace(told, true) {
-                    true => io::ErrorKind::WouldBlock.into(),
-                    false => io::ErrorKind::NetworkDown.into(),
-                })
-            }
-            Poll::Ready(accepted) => accepted.map(|(held, peer)| (Self(held), peer)),
-            Poll::Pending => Err(io::ErrorKind::WouldBlock.into()),
-        }
     }
 
     /// Reads from a stream, or looks only (`peek`); 0 at the end. `WouldBlock`. The error that ended a connection is told once, then it is 0.

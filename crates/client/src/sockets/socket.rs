@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::io;
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
@@ -96,7 +96,7 @@ pub(crate) struct State {
     /// Listener with copies: a connection waits at one of them.
     pub(crate) incoming: bool,
     /// Child that was not accepted yet: its listener.
-    parent: Option<Arc<Socket>>,
+    pub(super) parent: Option<Arc<Socket>>,
     /// Commands whose answer somebody awaits.
     pub(super) answers: Vec<(u64, Option<Event>)>,
     /// What went wrong with something sent, since it was last asked for.
@@ -129,7 +129,7 @@ pub(crate) struct State {
 
 impl State {
     /// The error to tell once the data that came before it has been read; `None` for an orderly end.
-    fn end_error(&self) -> Option<io::Error> {
+    pub(super) fn end_error(&self) -> Option<io::Error> {
         match self.over {
             Some(Status::Ok) | None => None,
             Some(status) => Some(to_io(status)),
@@ -419,80 +419,6 @@ impl Socket {
                 Poll::Pending
             }
         }
-    }
-
-    /// Whether one more accept may be posted now. Where others have copies of the listener, one is, while nothing is here to be taken: what comes
-    /// meanwhile is for those who accept.
-    fn may_post(&self, state: &State, configured: u32) -> bool {
-        let open = state.over.is_none() && !state.closed;
-        let wanted = match self.has_copies.load(Ordering::Relaxed) {
-            true => state.accepted.is_empty() && state.accepts_due >= configured,
-            false => state.accepts_due > 0,
-        };
-        open && wanted
-    }
-
-    /// Posts accepts until as many wait as may. What keeps it from that, if anything, is tried again with the next accept.
-    pub(crate) fn post_accepts(self: &Arc<Self>, group: &Group) -> Result<(), PostError> {
-        loop {
-            {
-                let mut state = lock(&self.state);
-                if !self.may_post(&state, group.config.accepts) {
-                    return Ok(());
-                }
-                state.accepts_due -= 1;
-            }
-            let posted = group
-                .create(Kind::Stream, Some(Arc::clone(self)))
-                .and_then(|child| {
-                    let cookie = child.dti.handle().to_word();
-                    let mut lane = lock(&group.lane);
-                    let posted = lane.accept(self.dti, child.dti, cookie);
-                    lane.flush();
-                    drop(lane);
-                    if posted.is_err() {
-                        lock(&child.state).parent = None;
-                        child.close(group, false);
-                    }
-                    posted
-                });
-            if let Err(error) = posted {
-                lock(&self.state).accepts_due += 1;
-                return Err(error);
-            }
-        }
-    }
-
-    /// The next connection.
-    pub(crate) fn poll_accept(
-        self: &Arc<Self>,
-        group: &Group,
-        cx: &mut Context<'_>,
-    ) -> Poll<io::Result<(Arc<Socket>, Option<SocketAddr>)>> {
-        self.eager.store(true, Ordering::Relaxed);
-        let posted = self.post_accepts(group);
-        let mut state = lock(&self.state);
-        if let Some(child) = state.accepted.pop_front() {
-            drop(state);
-            let peer = lock(&child.state).peer;
-            return Poll::Ready(Ok((child, peer)));
-        }
-        if let Some(error) = state.take_failure().or_else(|| state.end_error()) {
-            return Poll::Ready(Err(error));
-        }
-        if group.is_dead() {
-            return Poll::Ready(Err(Disconnected.into()));
-        }
-        match posted {
-            // Others wait already, and will tell.
-            _ if state.accepts_due < group.config.accepts => {}
-            // Nothing tells when the engine has read: try again, after others had their turn.
-            Err(PostError::LaneFull) => cx.waker().wake_by_ref(),
-            Err(error) => return Poll::Ready(Err(error.into())),
-            Ok(()) => {}
-        }
-        state.readers.add(cx.waker());
-        Poll::Pending
     }
 
     /// Ends one direction or both.

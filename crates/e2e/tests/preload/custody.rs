@@ -1,10 +1,8 @@
-//! What holders of a connection in custody may do with it beside reading and writing: options, figures, urgent data; and programs that confine
-//! themselves. With the kernel's sockets, and on the engine.
+//! What holders of a connection in custody may do with it beside reading and writing: options, figures, urgent data. With the kernel's sockets, and
+//! on the engine.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
-use std::path::PathBuf;
-use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
@@ -136,79 +134,6 @@ fn options_figures_and_urgent_data_go_through_the_custodian() -> Result<()> {
             }
         });
         done.with_context(|| format!("engine: {on_engine}\n{}", server.end()))?;
-    }
-    Ok(())
-}
-
-/// It takes one connection, and then has nothing but read(2), write(2) and its end.
-const CONFINED: &str = r#"
-#include <arpa/inet.h>
-#include <linux/seccomp.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/prctl.h>
-#include <sys/socket.h>
-#include <sys/syscall.h>
-#include <unistd.h>
-int main(int count, char **words) {
-    struct sockaddr_in at = {.sin_family = AF_INET, .sin_port = htons(8080)};
-    if (count < 3 || !inet_aton(words[1], &at.sin_addr)) return 1;
-    int listener = socket(AF_INET, SOCK_STREAM, 0), one = 1;
-    setsockopt(listener, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
-    if (bind(listener, (void *)&at, sizeof at) || listen(listener, 5)) return 2;
-    close(accept(listener, 0, 0));
-    int connection = accept(listener, 0, 0);
-    close(listener);
-    if (!strcmp(words[2], "prctl")) {
-        if (prctl(PR_SET_SECCOMP, SECCOMP_MODE_STRICT)) return 3;
-    } else if (!strcmp(words[2], "seccomp")) {
-        if (syscall(SYS_seccomp, SECCOMP_SET_MODE_STRICT, 0, NULL)) return 3;
-    } else {
-        if (syscall(SYS_prctl, PR_SET_SECCOMP, SECCOMP_MODE_STRICT, 0, 0, 0)) return 3;
-    }
-    char bytes[4096];
-    ssize_t n;
-    while ((n = read(connection, bytes, sizeof bytes)) > 0)
-        for (ssize_t done = 0, m; done < n; done += m)
-            if ((m = write(connection, bytes + done, n - done)) < 0) syscall(SYS_exit, 4);
-    syscall(SYS_exit, 0);
-}
-"#;
-
-fn compiled(ground: &Ground) -> Result<PathBuf> {
-    let (source, program) = (
-        ground.folder().join("confined.c"),
-        ground.folder().join("confined"),
-    );
-    std::fs::write(&source, CONFINED)?;
-    let mut cc = Command::new("cc");
-    cc.args(["-Wall", "-O1", "-o"]).arg(&program).arg(&source);
-    ensure!(cc.status()?.success(), "cc");
-    Ok(program)
-}
-
-#[test]
-fn programs_that_confine_themselves_in_any_way_go_on() -> Result<()> {
-    if !available() || !have(&["cc"]) {
-        return Ok(());
-    }
-    let ground = Ground::new()?;
-    let program = compiled(&ground)?;
-    let at = SocketAddr::from((ENGINE, 8080));
-    for way in ["prctl", "seccomp", "by number"] {
-        let mut confined = command(&ground, &program.display().to_string());
-        confined.args([&ENGINE.to_string(), way]);
-        let mut server = Server::start(&ground, confined, at)?;
-        let mut stream = ground.inside(|| TcpStream::connect(at))?;
-        stream.set_read_timeout(Some(PATIENCE))?;
-        for number in 0..20 {
-            let text = format!("{way} {number}");
-            stream.write_all(text.as_bytes())?;
-            read(&mut stream, text.as_bytes()).with_context(|| server.end())?;
-        }
-        drop(stream);
-        // The thread that confined itself has ended, and the library's is left.
-        server.end();
     }
     Ok(())
 }

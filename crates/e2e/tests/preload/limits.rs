@@ -1,5 +1,5 @@
 //! Where programs and libraries of this kind are known to break: many descriptors, the last bytes before the end, exits in the midst of
-//! things, and wake-ups among threads.
+//! things, numbers of descriptors that run out, and wake-ups among threads.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener};
@@ -8,10 +8,10 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use sidecore_e2e::Ground;
-use sidecore_e2e::ground::{HOST, available, program};
+use sidecore_e2e::ground::{ENGINE, HOST, available, program};
 use sidecore_e2e::preload::{Meter, Server, command, finish, have};
 
-use crate::script;
+use crate::{accepted, compiled, engine, reach, script};
 
 /// An echo server on the kernel's side.
 fn echo(ground: &Ground, port: u16) -> Result<(Server, SocketAddr)> {
@@ -170,20 +170,108 @@ fn no_wake_up_is_missed_among_threads() -> Result<()> {
     }
     let ground = Ground::new()?;
     let (_echo, at) = echo(&ground, 9000)?;
-    let stress = ground.folder().join("stress");
-    let mut compile = Command::new("cc");
-    compile.args(["-O1", "-Wall", "-Wextra", "-Werror", "-pthread", "-o"]);
-    compile.arg(&stress).arg(script("stress.c"));
-    finish(compile)?;
-    let stress = stress.to_str().context("its path")?;
+    let stress = compiled(&ground, "stress")?;
     let meter = Meter::new(&ground);
     for (connections, rounds) in [(3, 1500), (64, 200)] {
-        let mut run = command(&ground, stress);
+        let mut run = command(&ground, &stress);
         run.args([at.ip().to_string(), at.port().to_string()]);
         run.args([connections.to_string(), rounds.to_string()]);
         let told = output(run)?;
         assert_eq!(told, format!("{}\n", connections * rounds));
     }
     assert_eq!(meter.connections(), 67);
+    Ok(())
+}
+
+#[test]
+fn numbers_that_run_out_are_told_and_no_connection_is_lost() -> Result<()> {
+    if !available() || !have(&["cc", "prlimit"]) {
+        return Ok(());
+    }
+    let ground = Ground::new()?;
+    let program = compiled(&ground, "few_numbers")?;
+    let peer = ground.listen()?;
+    // Some more than any limit here leaves room for.
+    const CLIENTS: u8 = 40;
+    for limit in [16, 20, 32] {
+        let mut few = command(&ground, "prlimit");
+        few.args([format!("--nofile={limit}"), program.clone()]);
+        few.args([ENGINE.to_string(), HOST.to_string()]);
+        few.args([peer.local_addr()?.port().to_string(), CLIENTS.to_string()]);
+        let mut server = Server::spawn(few)?;
+        let log = |server: &mut Server, what| format!("{limit}: {what}\n{}", server.end());
+        let mut clients = (0..CLIENTS)
+            .map(|_| reach(&ground, engine(8080)))
+            .collect::<Result<Vec<_>, _>>()?;
+        for (number, client) in clients.iter_mut().enumerate() {
+            client.write_all(&[number as u8])?;
+        }
+        for (number, client) in clients.iter_mut().enumerate() {
+            let mut byte = [255];
+            let answer = client.read_exact(&mut byte);
+            answer.with_context(|| log(&mut server, format!("client {number}")))?;
+            assert_eq!(
+                usize::from(byte[0]),
+                number,
+                "{}",
+                log(&mut server, String::new())
+            );
+        }
+        let mut last = accepted(&peer)?;
+        let mut bytes = String::new();
+        last.read_to_string(&mut bytes)?;
+        assert_eq!(bytes, "again");
+        let status = server.wait()?;
+        assert!(status.success(), "{}", log(&mut server, status.to_string()));
+    }
+    Ok(())
+}
+
+/// It has its part of the engine, and may have no more addresses than it has; its child has its own part.
+const ADDRESSES: &str = r#"
+import os, resource, socket, sys
+at = (sys.argv[1], int(sys.argv[2]))
+def size():
+    with open("/proc/self/statm") as file: return int(file.read().split()[0]) * resource.getpagesize()
+first = socket.create_connection(at)
+parents = size()
+resource.setrlimit(resource.RLIMIT_AS, (parents + (4 << 20), parents + (4 << 20)))
+child = os.fork()
+if child == 0:
+    assert parents - size() > 100 << 20, (parents, size())
+    second = socket.create_connection(at)
+    second.sendall(b"child")
+    second.close()
+    os._exit(0)
+assert os.waitpid(child, 0)[1] == 0
+first.sendall(b"parent")
+"#;
+
+#[test]
+fn a_child_has_room_for_its_own_part_where_addresses_are_limited() -> Result<()> {
+    if !available() || !have(&["python3"]) {
+        return Ok(());
+    }
+    let ground = Ground::new()?;
+    let peer = ground.listen()?;
+    let mut python = command(&ground, "python3");
+    python.args(["-c", ADDRESSES, &HOST.to_string()]);
+    python.arg(peer.local_addr()?.port().to_string());
+    let mut server = Server::spawn(python)?;
+    let heard = || {
+        let mut said = String::new();
+        accepted(&peer)?.read_to_string(&mut said)?;
+        anyhow::Ok(said)
+    };
+    // The parent's is there first, and ends last.
+    let parents = accepted(&peer);
+    let told = parents.and_then(|mut parents| {
+        let childs = heard()?;
+        let mut said = String::new();
+        parents.read_to_string(&mut said)?;
+        Ok((childs, said))
+    });
+    let told = told.with_context(|| server.end())?;
+    assert_eq!(told, ("child".into(), "parent".into()));
     Ok(())
 }

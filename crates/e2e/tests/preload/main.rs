@@ -2,6 +2,7 @@
 
 mod calls;
 mod clients;
+mod confined;
 mod cpython;
 mod custody;
 mod daemons;
@@ -11,6 +12,7 @@ mod heirs;
 mod holders;
 mod killed;
 mod limits;
+mod passed;
 mod postgres;
 mod remote;
 mod runtimes;
@@ -21,14 +23,17 @@ mod sshd;
 mod stores;
 mod web;
 
-use std::net::SocketAddr;
-
+use std::io::ErrorKind;
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::PathBuf;
 use std::process::Command;
+use std::time::{Duration, Instant};
 
+use anyhow::Result;
 use serde_json::Value;
 use sidecore_e2e::Ground;
 use sidecore_e2e::ground::ENGINE;
+use sidecore_e2e::preload::finish;
 
 /// Bytes that no two places have alike.
 pub(crate) fn body(len: usize) -> Vec<u8> {
@@ -46,6 +51,50 @@ pub(crate) fn body(len: usize) -> Vec<u8> {
 pub(crate) fn script(name: &str) -> PathBuf {
     let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR"));
     folder.join("tests/preload/programs").join(name)
+}
+
+/// One of those in C, compiled.
+pub(crate) fn compiled(ground: &Ground, name: &str) -> Result<String> {
+    let program = ground.folder().join(name);
+    let mut cc = Command::new("cc");
+    cc.args(["-O1", "-Wall", "-Wextra", "-Werror", "-pthread", "-o"]);
+    cc.arg(&program).arg(script(&format!("{name}.c")));
+    finish(cc)?;
+    Ok(program.display().to_string())
+}
+
+/// The next connection of a listener on the kernel's side, if one comes within a minute.
+pub(crate) fn accepted(listener: &TcpListener) -> Result<TcpStream> {
+    let begun = Instant::now();
+    listener.set_nonblocking(true)?;
+    loop {
+        match listener.accept() {
+            Ok((stream, _)) => {
+                stream.set_nonblocking(false)?;
+                stream.set_read_timeout(Some(Duration::from_secs(60)))?;
+                return Ok(stream);
+            }
+            Err(error) if error.kind() == ErrorKind::WouldBlock => {}
+            Err(error) => return Err(error.into()),
+        }
+        anyhow::ensure!(begun.elapsed().as_secs() < 60, "nobody connects");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// Connects as soon as somebody listens there.
+pub(crate) fn reach(ground: &Ground, at: SocketAddr) -> Result<TcpStream> {
+    let begun = Instant::now();
+    loop {
+        match ground.inside(|| TcpStream::connect(at)) {
+            Ok(stream) => {
+                stream.set_read_timeout(Some(Duration::from_secs(60)))?;
+                return Ok(stream);
+            }
+            Err(error) => anyhow::ensure!(begun.elapsed().as_secs() < 60, "{at}: {error}"),
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
 }
 
 /// curl on the kernel's side.

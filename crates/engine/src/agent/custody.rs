@@ -5,7 +5,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::net::SocketAddrUnix;
 use sidecore_abi::agent::{
-    DATAGRAM, Reply, Request, adopted, may_be_set, parse_descriptor_name, release,
+    CONNECTION, DATAGRAM, Reply, Request, adopted, may_be_set, parse_descriptor_name, release,
 };
 use sidecore_abi::command::Opt;
 use sidecore_abi::custody::{ABANDONED, CUSTODY_BYTES, Custody, CustodyKind, OVER};
@@ -313,9 +313,14 @@ impl Shared {
         let again = matches!(pair.standing, Standing::Listener { .. });
         // What was inherited, and is given on, before anybody else asked for it.
         let proven = proof && matches!(pair.standing, Standing::Fast(_) | Standing::Lost);
-        if !(ours || again && pair.holders.contains(&ual) || proven && request.dtis & DATAGRAM != 0)
-        {
+        let known = again && (proof || pair.holders.contains(&ual));
+        if !(ours || known || proven && request.dtis & DATAGRAM != 0) {
             return Status::WrongState;
+        }
+        if request.dtis & CONNECTION != 0 {
+            pair.standing = Standing::Fast(ual);
+            pair.add_holder(ual);
+            return Status::Ok;
         }
         let [a, b, c, more @ ..] = request.more;
         let address = [a, b, c];

@@ -8,7 +8,7 @@
 //!
 //! ```text
 //!              Describe                    Release                       Give
-//!   Listener <---------- Fast (one UAL's) ---------> Proxied (custody) -------> Giving
+//!   Listener <---------> Fast (one UAL's) ---------> Proxied (custody) -------> Giving
 //!                             ^                          ^    refused            |
 //!                             |                          `-----------------------'
 //!                             `--------------------- given ---------------------'

@@ -7,7 +7,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::mpsc::{Sender, channel};
 use std::time::Duration;
 
-use sidecore_abi::agent::{MESSAGE_BYTES, MessageError, Reply, Request, RequestKind};
+use sidecore_abi::agent::{MESSAGE_ROOM, MessageError, Reply, Request, RequestKind};
 use sidecore_abi::{RegionId, Status};
 use sidecore_shm::Shared as Memory;
 use sidecore_sys::memfd::{Memfd, check_sealed};
@@ -97,7 +97,7 @@ impl Session {
     /// Serves what has come; false when the other end is gone.
     pub(crate) fn serve(&mut self, shared: &mut Shared) -> bool {
         for _ in 0..REQUESTS {
-            let mut bytes = [0u8; MESSAGE_BYTES + 1];
+            let mut bytes = [0u8; MESSAGE_ROOM];
             let (n, fds) = match self.socket.recv_with_fds(&mut bytes) {
                 Ok((0, _)) => return false,
                 Ok(received) => received,

@@ -1,10 +1,11 @@
-//! Binding and closing UDP sockets that several processes may hold.
+//! Binding, connecting and closing UDP sockets that several processes may hold.
 
 use std::net::SocketAddr;
 
+use sidecore_abi::{Address, Status};
 use sidecore_stack::{SocketOptions, StackError, UdpId, User};
 
-use super::Context;
+use super::{Context, Done};
 use crate::dti::Role;
 use crate::tables::Tables;
 
@@ -54,9 +55,26 @@ pub(super) fn bind(
         };
     }
     if let Some(remote) = connected {
-        cx.tables.connect_socket(slot, remote);
+        cx.tables.connect_socket(slot, Some(remote));
     }
     Ok(cx.stack.udp_local(id).unwrap_or(local))
+}
+
+/// A datagram DTI has this peer from now on, or none, and so have the others that hold the same socket.
+pub(super) fn connect(
+    cx: &mut Context<'_>,
+    (slot, socket): (u32, Option<UdpId>),
+    asked: Address,
+) -> Done {
+    let peer = asked.get();
+    if peer.is_none() && asked != Address::NONE {
+        return Status::Invalid.into();
+    }
+    if let Some(id) = socket {
+        cx.stack.udp_set_peer(id, peer);
+    }
+    cx.tables.connect_socket(slot, peer);
+    Done::Answer([0; 5])
 }
 
 /// Binds at the stack.

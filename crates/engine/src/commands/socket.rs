@@ -293,23 +293,23 @@ pub(super) fn opening_options(dti: &Dti) -> SocketOptions {
 
 /// Connect.
 pub(super) fn connect(cx: &mut Context<'_>, command: &Command) -> Done {
-    let (slot, remote) = match slot(cx, command).and_then(|s| Ok((s, address(command.address(0))?)))
-    {
-        Ok(found) => found,
+    let slot = match slot(cx, command) {
+        Ok(slot) => slot,
         Err(status) => return status.into(),
     };
     let Some(dti) = cx.tables.dtis.get_mut(slot) else {
         return Status::BadHandle.into();
     };
+    if let Role::Datagram { socket, .. } = dti.role {
+        return holders::connect(cx, (slot, socket), command.address(0));
+    }
+    let remote = match address(command.address(0)) {
+        Ok(remote) => remote,
+        Err(status) => return status.into(),
+    };
     let local = match &mut dti.role {
         Role::Fresh => None,
         Role::Bound(local) => Some(*local),
-        Role::Datagram { peer, socket, .. } => {
-            *peer = Some(remote);
-            let _ = socket.map(|id| cx.stack.udp_set_peer(id, Some(remote)));
-            cx.tables.connect_socket(slot, remote);
-            return Done::Answer([0; 5]);
-        }
         _ => return Status::WrongState.into(),
     };
     if remote.port() == 0 {

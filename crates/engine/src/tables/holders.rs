@@ -458,14 +458,14 @@ impl Tables {
         }
     }
 
-    /// All holders have this peer from now on.
-    pub(crate) fn connect_socket(&mut self, slot: u32, peer: SocketAddr) {
+    /// All holders have this peer from now on, or none.
+    pub(crate) fn connect_socket(&mut self, slot: u32, peer: Option<SocketAddr>) {
         let slots = match self
             .shared_socket_of(slot)
             .and_then(|at| self.sockets.get_mut(at))
         {
             Some(socket) => {
-                socket.peer = Some(peer);
+                socket.peer = peer;
                 socket.members.iter().map(|member| member.slot).collect()
             }
             None => vec![slot],
@@ -474,7 +474,7 @@ impl Tables {
             if let Some(Role::Datagram { peer: old, .. }) =
                 self.dtis.get_mut(slot).map(|dti| &mut dti.role)
             {
-                *old = Some(peer);
+                *old = peer;
             }
         }
     }

@@ -61,7 +61,7 @@ pub unsafe extern "C-unwind" fn bind(fd: c_int, address: *const sockaddr, len: s
     };
     // SAFETY: the program's promise.
     let local = match unsafe { given(address, len) } {
-        Ok(local) => local,
+        Ok((local, _)) => local,
         Err(error) => return answer(|| Err(error)) as c_int,
     };
     let mut system = false;
@@ -193,14 +193,15 @@ pub unsafe extern "C-unwind" fn connect(
 unsafe fn connect_here(fd: c_int, address: *const sockaddr, len: socklen_t) -> Option<c_int> {
     let socket = socket_of(fd)?;
     // SAFETY: the program's promise.
-    let peer = match unsafe { given(address, len) } {
-        Ok(peer) => peer,
+    let (peer, unspecified) = match unsafe { given(address, len) } {
+        Ok(given) => given,
         Err(error) => return Some(answer(|| Err(error)) as c_int),
     };
     let mut system = false;
     let done = answer(|| {
         let connected = match peer {
             Some(peer) => socket.connect(peer)?,
+            None if unspecified => socket.disconnect()?,
             None if socket.is_engines() => return Err(Errno::AFNOSUPPORT),
             None => false,
         };
@@ -216,18 +217,27 @@ unsafe fn connect_here(fd: c_int, address: *const sockaddr, len: socklen_t) -> O
     None
 }
 
-/// An address that a program gives; `None` if it is none of an internet protocol. `FAULT` if it is not there.
+/// An address that a program gives, `None` if it is none of an internet protocol; and whether it is AF_UNSPEC. `FAULT` if it is not there,
+/// `INVAL` if it cannot be one.
 ///
 /// # Safety
 ///
 /// As libc's.
-unsafe fn given(address: *const sockaddr, len: socklen_t) -> Result<Option<SocketAddr>, Errno> {
+unsafe fn given(
+    address: *const sockaddr,
+    len: socklen_t,
+) -> Result<(Option<SocketAddr>, bool), Errno> {
+    if (len as c_int) < size_of::<libc::sa_family_t>() as c_int {
+        return Err(Errno::INVAL);
+    }
     let mut copy = [0u8; 128];
     let n = (len as usize).min(copy.len());
     // SAFETY: the caller's promise.
     unsafe { memory::read(address.cast(), &mut copy[..n])? };
     // SAFETY: so many bytes of the copy.
-    Ok(unsafe { sys::read_address(copy.as_ptr().cast(), n as socklen_t) })
+    let known = unsafe { sys::read_address(copy.as_ptr().cast(), n as socklen_t) };
+    let family = libc::sa_family_t::from_ne_bytes([copy[0], copy[1]]);
+    Ok((known, c_int::from(family) == libc::AF_UNSPEC))
 }
 
 /// shutdown(2).

@@ -209,24 +209,28 @@ unsafe fn receive_descriptors(message: *const msghdr) {
     }
 }
 
-/// Sockets of the engine that go with a message have one more holder.
+/// Sockets of the engine that go with a message have one more holder. Negative, with errno: the message is not to be sent.
 ///
 /// # Safety
 ///
 /// The message is one that the system is to read.
-unsafe fn pass_descriptors(message: *const msghdr) {
-    let Some(process) = existing() else { return };
+unsafe fn pass_descriptors(message: *const msghdr) -> i64 {
+    let Some(process) = existing() else { return 0 };
     // SAFETY: the caller's promise.
     let passed = unsafe { descriptors(message) };
     let _edge = Edge::begin();
     let sockets = passed.into_iter().filter_map(super::socket_of);
     let sockets: Vec<_> = sockets.filter(|socket| socket.is_engines()).collect();
-    if !sockets.is_empty() {
-        within((), || {
-            sockets.iter().for_each(|socket| socket.is_passed());
-            process.spreads();
-        });
+    if sockets.is_empty() {
+        return 0;
     }
+    answer(|| {
+        for socket in &sockets {
+            socket.is_passed()?;
+        }
+        process.spreads();
+        Ok(0)
+    })
 }
 
 /// sendmsg(2).
@@ -242,7 +246,10 @@ pub unsafe extern "C-unwind" fn sendmsg(
 ) -> ssize_t {
     if !is_socket(fd) && !message.is_null() && !is_inside() {
         // SAFETY: the program's promise.
-        unsafe { pass_descriptors(message) };
+        let passed = unsafe { pass_descriptors(message) };
+        if passed < 0 {
+            return passed as ssize_t;
+        }
     }
     loop {
         // SAFETY: the program's promise.

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags};
 use sidecore_client::RawSocket;
-use sidecore_client::abi::agent::{LISTENER_V6, LISTENER_V6_ONLY};
+use sidecore_client::abi::agent::{LISTENER_HELD, LISTENER_V6, LISTENER_V6_ONLY};
 use sidecore_client::custody::Adopted;
 
 use super::custody::{DescriptorCall, FIRST_WAIT, Why, number_of};
@@ -218,12 +218,14 @@ impl Socket {
                 flags,
             } => {
                 let mut state = lock(&self.state);
+                let held = flags & LISTENER_HELD != 0;
                 state.role = Role::Engine;
+                state.bound = held.then_some(address).or(state.bound);
                 state.listening = Some(Listening {
                     local: address,
                     backlog,
                     share,
-                    held: false,
+                    held,
                 });
                 drop(state);
                 if flags & LISTENER_V6 != 0 {

@@ -17,6 +17,10 @@ use crate::table::lock;
 impl Socket {
     /// Begins to connect, and ends it if it may wait. `Ok(false)`: it is the system's, from now on for good (streams).
     pub(crate) fn connect(&self, peer: SocketAddr) -> Result<bool, Errno> {
+        if self.may_be_elsewhere() {
+            // It may have a port only, and no peer.
+            drop(self.route());
+        }
         let (role, raw) = {
             let state = lock(&self.state);
             (state.role, state.raw.clone())
@@ -46,10 +50,11 @@ impl Socket {
         let bound = bound.filter(|local| !local.ip().is_unspecified() || local.port() != 0);
         let options = lock(&self.state).settings.before(self.is_v6(), peer);
         // A listener that only held the port gives it up.
-        {
+        let held = {
             let mut state = lock(&self.state);
-            (state.raw, state.listening) = (None, None);
-        }
+            state.raw = None;
+            state.listening.take().map(|listening| listening.local)
+        };
         drop(raw);
         let raw = told(RawSocket::connect(
             &link.sockets,
@@ -59,6 +64,9 @@ impl Socket {
         ))?;
         lock(&self.state).connected = false;
         self.become_engines(process, raw.clone())?;
+        if let Some(local) = held {
+            self.is_connection(&raw, local);
+        }
         self.finish_connect(&raw).map(|()| true)
     }
 
@@ -130,10 +138,30 @@ impl Socket {
             return Ok(false);
         }
         let raw = self.datagram_beside()?;
-        told(raw.connect_datagram(canonical(peer)))?;
+        told(raw.connect_datagram(Some(canonical(peer))))?;
+        self.has_another_peer();
         // Only that peer counts from here on.
         self.become_engines(process(), raw)?;
         Ok(true)
+    }
+
+    /// connect(2) to AF_UNSPEC: a UDP socket has no peer any more. `Ok(false)`: the system is to do it.
+    pub(crate) fn disconnect(&self) -> Result<bool, Errno> {
+        if self.kind() != Kind::Datagram {
+            return match self.is_engines() {
+                true => Err(Errno::AFNOSUPPORT),
+                false => Ok(false),
+            };
+        }
+        match self.route() {
+            Route::Engine(raw) => {
+                told(raw.connect_datagram(None))?;
+                self.has_another_peer();
+                Ok(true)
+            }
+            Route::Kernel | Route::Both(_) => Ok(false),
+            Route::Descriptor | Route::Nowhere => Err(Errno::NOTCONN),
+        }
     }
 
     /// A UDP socket's place at the engine that came, at its old address and with its peer.
@@ -152,7 +180,7 @@ impl Socket {
         let options = lock(&self.state).settings.before(self.is_v6(), local);
         let raw = told(self.open_shared(&link, local, &options))?;
         if let Some(peer) = peer {
-            told(raw.connect_datagram(peer))?;
+            told(raw.connect_datagram(Some(peer)))?;
         }
         self.dress(&raw);
         {

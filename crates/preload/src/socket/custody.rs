@@ -17,19 +17,27 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, MutexGuard};
 use std::time::{Duration, Instant};
 
+use rustix::io::Errno;
 use rustix::net::{Shutdown, SocketAddrUnix};
-use sidecore_client::abi::agent::{LISTENER_V6, LISTENER_V6_ONLY, parse_descriptor_name};
+use sidecore_client::abi::agent::{
+    LISTENER_HELD, LISTENER_V6, LISTENER_V6_ONLY, parse_descriptor_name,
+};
 use sidecore_client::custody::Release;
-use sidecore_client::{HandedOver, Opt};
+use sidecore_client::{HandedOver, Opt, RawSocket};
 
 use super::{Kind, Listening, Role, Socket, State};
 use crate::descriptors::Used;
+use crate::errors::errno;
 use crate::process::{Link, process};
 use crate::table::{Thing, lock};
 use crate::{guard, log, sys};
 
 /// After a connection was not to be had, it is asked for again so much later at the earliest.
 pub(super) const FIRST_WAIT: Duration = Duration::from_millis(10);
+
+/// How long a connection that is being made is waited for when its descriptor is passed on.
+const CONNECTING: Duration = Duration::from_secs(10);
+
 /// What a socket knows of its other holders.
 #[derive(Clone, Default)]
 pub(super) struct Custody {
@@ -183,9 +191,9 @@ impl Socket {
         }
     }
 
-    /// Others that hold the descriptor are to know that it is a listener.
-    fn describe(&self, number: u64, listening: &Listening) {
-        let Some(link) = process().opened() else {
+    /// Others that hold the descriptor are to know that it is a listener, or only has its port.
+    pub(super) fn describe(&self, number: u64, listening: &Listening) {
+        let (Some(link), Some(fd)) = (process().opened(), self.first_number()) else {
             return;
         };
         let v6_only = self.settings(|settings| settings.v6_only());
@@ -195,14 +203,29 @@ impl Socket {
             local,
             backlog,
             share,
-            ..
+            held,
         } = *listening;
-        if let Err(error) = link
-            .ual
-            .describe_listener(number, local, backlog, share, flags)
+        flags |= if held { LISTENER_HELD } else { 0 };
+        if let Err(error) =
+            link.ual
+                .describe_listener(sys::borrow(fd), number, local, backlog, share, flags)
         {
             log::info(format_args!("{local}: not for other programs: {error}"));
         }
+    }
+
+    /// It only had its port, at `local`, and is a connection from here on, under the descriptor that it has.
+    pub(super) fn is_connection(&self, raw: &RawSocket, local: SocketAddr) {
+        let (Some(link), Some(fd)) = (process().opened(), self.first_number()) else {
+            return;
+        };
+        let Some(number) = number_of(fd) else { return };
+        let told = link.ual.describe_connection(sys::borrow(fd), number, local);
+        if let Err(error) = told {
+            return log::info(format_args!("{local}: not for other programs: {error}"));
+        }
+        lock(&self.state).custody.number = number;
+        raw.set_number(number);
     }
 
     /// Whether others may hold it, too.
@@ -298,11 +321,24 @@ impl Socket {
         }
     }
 
-    /// Its descriptor is passed to another process.
-    pub(crate) fn is_passed(&self) {
+    /// Its descriptor is passed to another process. One that is being connected cannot be handed over, so that its end is waited for;
+    /// `INPROGRESS` if that takes long.
+    pub(crate) fn is_passed(&self) -> Result<(), Errno> {
+        if let Some(raw) = self.raw().filter(RawSocket::is_connecting) {
+            let end = Instant::now() + CONNECTING;
+            let connected = raw.block(Some(end), || match raw.is_connecting() && !raw.is_over() {
+                true => Err(std::io::ErrorKind::WouldBlock.into()),
+                false => Ok(()),
+            });
+            connected.map_err(|error| match error.kind() {
+                std::io::ErrorKind::TimedOut => Errno::INPROGRESS,
+                _ => errno(&error),
+            })?;
+        }
         lock(&self.state).custody.passed += 1;
         self.is_copied();
         self.describe_datagram();
+        Ok(())
     }
 
     /// Its descriptor is used without the library from here on.

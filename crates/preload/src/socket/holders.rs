@@ -90,7 +90,7 @@ impl Socket {
         let link = process().link().ok_or(Errno::NETDOWN)?;
         let raw = told(self.open_shared(&link, sharing.local, &options))?;
         if let Some(peer) = peer {
-            told(raw.connect_datagram(peer))?;
+            told(raw.connect_datagram(Some(peer)))?;
         }
         raw.settle();
         log::debug(format_args!("once more at {}", sharing.local));
@@ -137,6 +137,15 @@ impl Socket {
                 }
             }
             Err(error) => log::info(format_args!("not for other programs: {error}")),
+        }
+    }
+
+    /// What was told of a UDP socket's peer, or was known of it before a fork, holds no more.
+    pub(super) fn has_another_peer(&self) {
+        let mut state = lock(&self.state);
+        state.custody.peer = None;
+        if let Some(sharing) = &mut state.sharing {
+            sharing.described = false;
         }
     }
 

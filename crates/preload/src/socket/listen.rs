@@ -264,8 +264,18 @@ impl Socket {
             _ => return Err(Errno::INVAL),
         };
         told(raw.open(backlog))?;
-        if let Some(listening) = &mut lock(&self.state).listening {
-            (listening.backlog, listening.held) = (backlog, false);
+        let begun = {
+            let mut state = lock(&self.state);
+            let Some(listening) = &mut state.listening else {
+                return Ok(());
+            };
+            let held = std::mem::replace(&mut listening.held, false);
+            listening.backlog = backlog;
+            let listening = *listening;
+            held.then_some((state.custody.number, listening))
+        };
+        if let Some((number, listening)) = begun {
+            self.describe(number, &listening);
         }
         Ok(())
     }
@@ -323,13 +333,13 @@ impl Socket {
         kernel: Option<RawFd>,
         flags: i32,
     ) -> Result<(RawFd, SocketAddr), Errno> {
-        let mut accepted = raw.accept();
-        if would_block(&accepted) {
+        let mut found = raw.has_incoming();
+        if would_block(&found) {
             raw.turn();
-            accepted = raw.accept();
+            found = raw.has_incoming();
         }
-        match (accepted, kernel) {
-            (Ok((child, peer)), _) => self.adopt(child, peer, flags),
+        match (found, kernel) {
+            (Ok(()), _) => self.adopt(raw, flags),
             // Without an engine the system's half goes on.
             (Err(error), Some(fd))
                 if error.kind() == std::io::ErrorKind::WouldBlock || raw.is_over() =>
@@ -340,22 +350,25 @@ impl Socket {
         }
     }
 
-    /// Gives a connection of the engine's a number.
-    fn adopt(
-        &self,
-        child: RawSocket,
-        peer: Option<SocketAddr>,
-        flags: i32,
-    ) -> Result<(RawFd, SocketAddr), Errno> {
+    /// Takes a connection of the engine's. The number comes first, as Linux has it: where there is none the connection waits on.
+    fn adopt(&self, raw: &RawSocket, flags: i32) -> Result<(RawFd, SocketAddr), Errno> {
         let process = process();
         let link = process.link().ok_or(Errno::NETDOWN)?;
-        let peer = match peer {
-            Some(peer) => peer,
-            None => told(child.peer_address())?,
-        };
         let nonblocking = flags & libc::SOCK_NONBLOCK != 0;
         let cloexec = flags & libc::SOCK_CLOEXEC != 0;
         let (fd, placed) = process.stash.lowest(process, &link, cloexec, nonblocking)?;
+        let accepted = told(raw.accept()).and_then(|(child, peer)| match peer {
+            Some(peer) => Ok((child, peer)),
+            None => told(child.peer_address()).map(|peer| (child, peer)),
+        });
+        let (child, peer) = match accepted {
+            Ok(accepted) => accepted,
+            Err(error) => {
+                // Another thread was faster, mostly.
+                process.stash.take_back(&link, fd, placed, nonblocking);
+                return Err(error);
+            }
+        };
         let (settings, at) = {
             let state = lock(&self.state);
             let at = state.listening.map(|listening| listening.local);

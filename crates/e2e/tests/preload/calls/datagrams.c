@@ -350,9 +350,83 @@ static void peers(void) {
     close(b);
 }
 
+static void at(const char *what, int fd, int (*ask)(int, struct sockaddr *, socklen_t *)) {
+    struct sockaddr_in address = {0};
+    socklen_t len = sizeof address;
+    if (say(what, ask(fd, (struct sockaddr *)&address, &len)) == 0)
+        printf("  %s, port %s\n", inet_ntoa(address.sin_addr), address.sin_port ? "some" : "none");
+}
+
+/* connect to AF_UNSPEC: it hears everybody again, at the address that it was bound to, and has nowhere to send to. */
+static void disconnected(void) {
+    struct sockaddr_in here, first, second;
+    struct sockaddr none = {.sa_family = AF_UNSPEC};
+    int taken = bound(SOCK_DGRAM, &here), a = bound(SOCK_DGRAM, &first), b = bound(SOCK_DGRAM, &second);
+    socklen_t len = sizeof here;
+    struct sockaddr *to = (struct sockaddr *)&here;
+    /* The port is the program's own choice, so that it stays. */
+    close(taken);
+    int s = socket(AF_INET, SOCK_DGRAM, 0);
+    must(bind(s, to, len) == 0, "bind");
+    say("without a peer", send(s, "x", 1, 0));
+    for (int i = 0; i < 2; i++) {
+        must(connect(s, (struct sockaddr *)&first, len) == 0, "connect");
+        at("the peer", s, getpeername);
+        sendto(b, "from a stranger", 15, 0, to, len);
+        sendto(a, "from the peer", 13, 0, to, len);
+        receive("connected", s, 100, 0, 0);
+        say("no more", recv(s, &none, 1, MSG_DONTWAIT));
+        /* What waits is received afterwards, too. */
+        sendto(a, "before", 6, 0, to, len);
+        await_bits(s, POLLIN);
+        say("too short", connect(s, &none, 1));
+        say("AF_UNSPEC", connect(s, &none, i ? sizeof none : sizeof none.sa_family));
+        at("no peer", s, getpeername);
+        at("the same place", s, getsockname);
+        say("nowhere to", send(s, "x", 1, 0));
+        say("nowhere to, by sendmsg", sendmsg(s, &(struct msghdr){0}, 0));
+        receive("what came before", s, 100, 0, 0);
+        sendto(b, "from another", 12, 0, to, len);
+        receive("disconnected", s, 100, 0, 0);
+        sendto(a, "from the old one", 16, 0, to, len);
+        receive("disconnected", s, 100, 0, 0);
+        say("to another", sendto(s, "hello", 5, 0, (struct sockaddr *)&second, len));
+        receive("at the other", b, 100, 0, 0);
+    }
+    say("once more", connect(s, &none, sizeof none));
+    must(connect(s, (struct sockaddr *)&second, len) == 0, "connect");
+    sendto(a, "from a stranger", 15, 0, to, len);
+    sendto(b, "from the new peer", 17, 0, to, len);
+    receive("connected again", s, 100, 0, 0);
+    say("to it", send(s, "there", 5, 0));
+    receive("at the new peer", b, 100, 0, 0);
+    /* A child has no peer either. */
+    must(connect(s, &none, sizeof none) == 0, "connect");
+    fflush(stdout);
+    if (fork() == 0) {
+        at("no peer in a child", s, getpeername);
+        say("nowhere to", send(s, "x", 1, 0));
+        must(connect(s, (struct sockaddr *)&first, len) == 0, "connect");
+        must(connect(s, &none, sizeof none) == 0, "connect");
+        exit(0);
+    }
+    wait(NULL);
+    sendto(b, "for the parent", 14, 0, to, len);
+    receive("in the parent", s, 100, 0, 0);
+    say("nowhere to", send(s, "x", 1, 0));
+    close(s);
+    /* A stream's socket that is not connected. */
+    s = socket(AF_INET, SOCK_STREAM, 0);
+    say("a stream", connect(s, &none, sizeof none));
+    close(s);
+    close(a);
+    close(b);
+}
+
 int main(void) {
     beside();
     peers();
+    disconnected();
     together();
     segments();
     errors();
