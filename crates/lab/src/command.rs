@@ -196,12 +196,24 @@ fn run_named(name: &str, options: &RunOptions) -> anyhow::Result<()> {
         name => vec![experiments::find(name)?],
     };
     let mut reports = Vec::new();
+    let alone = chosen.len() == 1;
+    let mut others = Vec::new();
     for experiment in chosen {
-        let report = run_one(experiment, options)?;
+        let report = match run_one(experiment, options) {
+            // Of all experiments, those are made that have such variants.
+            Err(error) if !alone && error.is::<NoVariant>() => {
+                others.push(error);
+                continue;
+            }
+            report => report?,
+        };
         if !options.json {
             print(&report.markdown())?;
         }
         reports.push(report);
+    }
+    if let (true, Some(error)) = (reports.is_empty(), others.pop()) {
+        return Err(error);
     }
     match (options.json, reports.as_slice()) {
         (true, [report]) => print(&serde_json::to_string_pretty(report)?),
@@ -210,12 +222,25 @@ fn run_named(name: &str, options: &RunOptions) -> anyhow::Result<()> {
     }
 }
 
+/// What `--only` names is not there.
+#[derive(Debug, thiserror::Error)]
+#[error("--only {only}: no variant of experiment {name} has that in its name; there are: {names}")]
+struct NoVariant {
+    only: String,
+    name: &'static str,
+    names: String,
+}
+
 /// Makes an experiment and writes its report where the options say.
 pub fn run_one(experiment: Experiment, options: &RunOptions) -> anyhow::Result<Report> {
-    let progress = Progress::new();
-    let report = (experiment.run)(&options.settings(), &progress)
+    let (progress, settings) = (Progress::new(), options.settings());
+    let report = (experiment.run)(&settings, &progress)
         .with_context(|| format!("experiment {}", experiment.name))?;
     progress.clear();
+    if let Some(names) = settings.none_wanted() {
+        let (only, name) = (settings.only.join(","), experiment.name);
+        return Err(NoVariant { only, name, names }.into());
+    }
     if let Some(folder) = &options.out {
         for path in report.write(folder)? {
             progress.tell(&format!("wrote {}", path.display()));

@@ -1,5 +1,7 @@
 //! One measured run, and rounds of runs that are interleaved.
 
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -54,12 +56,45 @@ pub struct Settings {
     /// This run is that one.
     #[serde(skip)]
     pub sampled: bool,
+    /// The variants that were asked for by [`Self::wants`].
+    #[serde(skip)]
+    pub variants: Variants,
+}
+
+/// Names of variants that an experiment has, and whether any of them was to be run. Copies share them.
+#[derive(Clone, Debug, Default)]
+pub struct Variants(Arc<Mutex<(BTreeSet<String>, bool)>>);
+
+/// What an experiment found itself to have is no part of how it is made.
+impl PartialEq for Variants {
+    fn eq(&self, _: &Self) -> bool {
+        true
+    }
+}
+
+impl Variants {
+    fn add(&self, name: &str, wanted: bool) {
+        let mut inner = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        inner.0.insert(name.to_owned());
+        inner.1 |= wanted;
+    }
 }
 
 impl Settings {
     /// Whether a variant of this name is to be run.
     pub fn wants(&self, name: &str) -> bool {
-        self.only.is_empty() || self.only.iter().any(|part| name.contains(part.as_str()))
+        let wanted =
+            self.only.is_empty() || self.only.iter().any(|part| name.contains(part.as_str()));
+        self.variants.add(name, wanted);
+        wanted
+    }
+
+    /// All names of the variants that there were, if [`Self::only`] took none of them. An experiment that is always made whole has none.
+    pub fn none_wanted(&self) -> Option<String> {
+        let inner = self.variants.0.lock();
+        let inner = inner.unwrap_or_else(PoisonError::into_inner);
+        let names: Vec<&str> = inner.0.iter().map(String::as_str).collect();
+        (!inner.1 && !names.is_empty()).then(|| names.join("; "))
     }
 
     /// Short or full runs on the first two processors (on one alone, both sides share it, and the figures say little).
@@ -77,6 +112,7 @@ impl Settings {
             only: Vec::new(),
             profile: true,
             sampled: false,
+            variants: Variants::default(),
         }
     }
 

@@ -1,9 +1,12 @@
 //! `programs`: nginx, redis and memcached as they are, on the kernel's sockets and by `sidecore run`; what does a request cost the server's side?
 
-use std::net::SocketAddr;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
+use std::time::Duration;
 
-use anyhow::bail;
+use anyhow::{bail, ensure};
+use sidecore_sys::netns;
 
 use super::Experiment;
 use super::common::{in_short, note_void, ratio_cell, table};
@@ -28,6 +31,9 @@ const CONNECTIONS: usize = 50;
 
 /// The file, and its bytes.
 const FILE: (&str, usize) = ("1k.bin", 1024);
+
+/// A value is set: request and answer.
+const SET: (&str, &str) = ("*3\r\n$3\r\nSET\r\n$3\r\nkey\r\n$3\r\nxyz\r\n", "+OK\r\n");
 
 const PORT: u16 = 8080;
 
@@ -137,6 +143,9 @@ impl Stage {
             _ => Ok(redis(program, folder, at)),
         })?;
         place.steer(cores)?;
+        if case == CASES[1] {
+            netns::with_netns(place.clients(), || prepare(at))??;
+        }
         let load = settings.on_client(Some(place.clients()), load(case, at));
         measure(settings, &load, &mut server)
     }
@@ -189,12 +198,23 @@ fn memcached(program: &Path, at: SocketAddr) -> Vec<String> {
     words
 }
 
+/// Sets the key that is asked for. Connections ask for it at the same time as the first of them sets it, and no order holds between them.
+fn prepare(at: SocketAddr) -> anyhow::Result<()> {
+    let mut stream = TcpStream::connect_timeout(&at, Duration::from_secs(5))?;
+    stream.set_read_timeout(Some(Duration::from_secs(5)))?;
+    stream.write_all(SET.0.as_bytes())?;
+    let mut answer = vec![0; SET.1.len()];
+    stream.read_exact(&mut answer)?;
+    ensure!(answer == SET.1.as_bytes(), "redis does not set its key");
+    Ok(())
+}
+
 fn load(case: &str, at: SocketAddr) -> LoadConfig {
     let exchange = |request: &str, answer: &str| (request.to_owned(), answer.to_owned());
     let ask = match case {
         case if case == CASES[0] => Ask::Http(vec![format!("/{}", FILE.0)]),
         case if case == CASES[1] => Ask::Exact(vec![
-            exchange("*3\r\n$3\r\nSET\r\n$3\r\nkey\r\n$3\r\nxyz\r\n", "+OK\r\n"),
+            exchange(SET.0, SET.1),
             exchange("*2\r\n$3\r\nGET\r\n$3\r\nkey\r\n", "$3\r\nxyz\r\n"),
         ]),
         case if case == CASES[3] => Ask::Exact(vec![exchange("get key\r\n", "END\r\n")]),

@@ -25,6 +25,9 @@ pub(crate) const MAX_PENDING: usize = 4096;
 /// Bytes read with one call.
 const READ_BYTES: usize = 256 * 1024;
 
+/// Bytes shown of an answer that is not the one expected.
+const SHOWN: usize = 100;
+
 /// What a worker is told.
 pub struct Orders {
     /// Where to connect to; connections take the addresses in turn.
@@ -353,7 +356,11 @@ impl<P: Protocol> Worker<P> {
                 self.answered(asked, now, ok);
                 self.go_on(number, now, closed)
             }
-            (Err(error), _) => bail!("connection {number}: {error:?} in the answer"),
+            (Err(error), _) => {
+                let begin = &self.buffer[..read.min(SHOWN)];
+                let begin = begin.escape_ascii();
+                bail!("connection {number}: {error:?} in the answer, {read} bytes: {begin}")
+            }
             (Ok(_), None) => bail!("connection {number}: an answer without a request"),
         }
     }

@@ -34,6 +34,22 @@ fn arms_run_forwards_and_backwards_in_turn() {
 }
 
 #[test]
+fn a_part_that_no_name_contains_is_told_with_the_names() {
+    let run = |only: &str| {
+        let settings = Settings {
+            only: vec![only.into()],
+            ..settings(false, 1)
+        };
+        let good = |_: &Settings| Ok(Run::default());
+        let mut arms = [Arm::new("kernel", good), Arm::new("engine", good)];
+        let runs = interleave(&settings, "c", &mut arms, &Progress::silent()).unwrap();
+        (order(&runs), settings.none_wanted())
+    };
+    assert_eq!(run("gin"), (of(&[("engine", 0)]), None));
+    assert_eq!(run("redis"), (vec![], Some("engine; kernel".into())));
+}
+
+#[test]
 fn void_runs_are_done_again_but_only_so_often_and_not_in_quick_runs() {
     let void = |_: &Settings| {
         Ok(Run {
