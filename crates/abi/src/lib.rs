@@ -44,7 +44,7 @@ pub use sidecore_wire::info::TcpInfo;
 pub use status::Status;
 
 /// Version of everything in this crate. The agent refuses a UAL whose library was built for another one.
-pub const VERSION: u32 = 4;
+pub const VERSION: u32 = 5;
 
 /// Size of a cache line, the unit in which ownership of memory moves between cores.
 pub const LINE: usize = 64;

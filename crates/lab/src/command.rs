@@ -70,7 +70,7 @@ pub struct RunOptions {
     /// Processor of the client
     #[arg(long, value_name = "CORE")]
     pub client_core: Option<usize>,
-    /// Only the variants whose names contain one of these
+    /// Only the variants whose names ("case: variant") contain one of these
     #[arg(long, value_name = "PART", value_delimiter = ',')]
     pub only: Vec<String>,
     /// Congestion control of kernel connections

@@ -49,7 +49,7 @@ pub struct Settings {
     pub client_core: usize,
     /// Congestion control of all kernel connections.
     pub congestion: String,
-    /// Only the variants whose names contain one of these; empty: all.
+    /// Only the variants whose names, with that of their case before it, contain one of these; empty: all.
     pub only: Vec<String>,
     /// After its rounds, every arm of some experiments runs once more under `perf`, if there is one, to tell receiving apart ([`crate::profile`]).
     pub profile: bool,
@@ -87,6 +87,14 @@ impl Settings {
             self.only.is_empty() || self.only.iter().any(|part| name.contains(part.as_str()));
         self.variants.add(name, wanted);
         wanted
+    }
+
+    /// Whether a variant of a case is to be run: one of the two, or both with a colon between them, may be asked for.
+    fn wants_arm(&self, case: &str, arm: &str) -> bool {
+        match case {
+            "" => self.wants(arm),
+            case => self.wants(&format!("{case}: {arm}")),
+        }
     }
 
     /// All names of the variants that there were, if [`Self::only`] took none of them. An experiment that is always made whole has none.
@@ -364,7 +372,7 @@ pub fn interleave(
     let mut runs = Vec::new();
     for round in 0..settings.rounds {
         let mut order: Vec<usize> = (0..arms.len())
-            .filter(|index| settings.wants(&arms[*index].name))
+            .filter(|index| settings.wants_arm(case, &arms[*index].name))
             .collect();
         if round % 2 == 1 {
             order.reverse();
@@ -398,7 +406,8 @@ pub fn sample(
         ..settings.clone()
     };
     let mut runs = Vec::new();
-    for arm in arms.iter_mut().filter(|arm| settings.wants(&arm.name)) {
+    let wanted = |arm: &&mut Arm<'_>| settings.wants_arm(case, &arm.name);
+    for arm in arms.iter_mut().filter(wanted) {
         progress.say(&format!("{case}: {} (sampled)", arm.name));
         match run_once(&sampled, case, arm, settings.rounds) {
             Ok(run) => runs.extend(run.profile.is_some().then_some(run)),

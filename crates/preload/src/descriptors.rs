@@ -12,11 +12,11 @@ use crate::sys;
 use crate::table::lock;
 use crate::{cancel, errors};
 
-/// Asked for at first; twice as many each time they were used up, up to as many as wait.
+/// Asked for at first; twice as many each time they were used up, up to as many as there is room for.
 const FIRST_BATCH: usize = 4;
 
-/// How many numbers of the library's there are for them at most, those that wait and those beside the program's.
-const MOST: usize = 64;
+/// Asked for where there is room for none beside the program's numbers.
+const FULL_BATCH: usize = 16;
 
 /// A descriptor that waits for use.
 struct Spare {
@@ -38,7 +38,7 @@ struct Spares {
 
 impl Spares {
     fn has_room(&self) -> bool {
-        self.all.len() + self.twins < MOST
+        self.all.len() + self.twins < process::waiting_descriptors()
     }
 }
 
@@ -101,7 +101,8 @@ impl Stash {
             process.release(spare.fd.as_raw_fd());
             sys::close(spare.fd.into_raw_fd());
         }
-        let room = MOST.saturating_sub(spares.twins).max(FIRST_BATCH);
+        let room = process::waiting_descriptors().saturating_sub(spares.twins);
+        let room = room.max(FULL_BATCH);
         let batch = match process::is_cramped() {
             true => 1,
             false => (spares.asked * 2).clamp(FIRST_BATCH, room),

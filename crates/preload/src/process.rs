@@ -3,7 +3,9 @@
 use std::os::fd::{AsRawFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
 use std::path::Path;
 use std::ptr::null_mut;
-use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{
+    AtomicBool, AtomicI32, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering,
+};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -403,12 +405,26 @@ impl Process {
 /// What [`high`] said last; 0: it was not asked yet.
 static HIGH: AtomicI32 = AtomicI32::new(0);
 
-/// Where the numbers of the library's own descriptors begin.
+/// How many descriptors may wait or stand beside the program's, by what [`high`] said last.
+static WAITING: AtomicUsize = AtomicUsize::new(0);
+
+/// Numbers among the high ones for what is not to wait for a connection: the agent's socket, wake-up sockets, eventfds.
+const OTHERS: usize = 64;
+
+/// Where the numbers of the library's own descriptors begin: an eighth of the limit below it, at most half a thousand.
 fn high() -> RawFd {
     let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
-    let high = limit.unwrap_or(4096).clamp(256, 4096) as RawFd - 128;
+    let limit = limit.unwrap_or(4096).clamp(256, 4096) as usize;
+    let room = (limit / 8).max(2 * OTHERS);
+    WAITING.store(room - OTHERS, Ordering::Relaxed);
+    let high = (limit - room) as RawFd;
     HIGH.store(high, Ordering::Relaxed);
     high
+}
+
+/// How many descriptors of sockets the library has numbers for: those that wait for use, and those beside the program's.
+pub(crate) fn waiting_descriptors() -> usize {
+    WAITING.load(Ordering::Relaxed).max(OTHERS)
 }
 
 /// There were no high numbers when one was wanted last.

@@ -21,8 +21,8 @@ use crate::descriptors::place;
 
 pub use closing::{close_aside, closers_are_stuck};
 
-/// Descriptors that one message carries at most.
-pub const FDS_MAX: usize = 4;
+/// Descriptors that one message carries at most. The most are asked for at a time by programs that accept one connection after the other.
+pub const FDS_MAX: usize = 32;
 
 /// Mode of a listener's socket file when nothing else is said: its user and group may connect.
 pub const DEFAULT_MODE: u32 = 0o660;
@@ -419,8 +419,10 @@ mod tests {
     #[test]
     fn more_descriptors_than_fit_are_an_error() {
         let (a, b) = Stream::pair().unwrap();
-        let fds = [a.as_fd(); 9];
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(9))];
+        // The kernel rounds space for control messages up, by one descriptor.
+        const MORE: usize = FDS_MAX + 5;
+        let fds = [a.as_fd(); MORE];
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MORE))];
         let mut control = SendAncillaryBuffer::new(&mut space);
         assert!(control.push(SendAncillaryMessage::ScmRights(&fds)));
         rustix::net::sendmsg(&a, &[IoSlice::new(b"x")], &mut control, SendFlags::empty()).unwrap();

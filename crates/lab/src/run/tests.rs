@@ -46,7 +46,9 @@ fn a_part_that_no_name_contains_is_told_with_the_names() {
         (order(&runs), settings.none_wanted())
     };
     assert_eq!(run("gin"), (of(&[("engine", 0)]), None));
-    assert_eq!(run("redis"), (vec![], Some("engine; kernel".into())));
+    assert_eq!(run("c: k"), (of(&[("kernel", 0)]), None));
+    let names = "c: engine; c: kernel".to_owned();
+    assert_eq!(run("redis"), (vec![], Some(names)));
 }
 
 #[test]
