@@ -211,14 +211,13 @@ impl Group {
     /// A [`Self::turn`], unless another thread serves the queue.
     pub(crate) fn try_turn(&self, timeout: Duration) -> Result<bool, Disconnected> {
         self.post_gathered();
-        let before = self.followers.glance();
         let Some(mut queue) = self.try_queue() else {
             return Ok(false);
         };
         let came = self.turn(&mut queue, Some(timeout));
         drop(queue);
         match timeout {
-            Duration::ZERO => self.followers.glanced(before),
+            Duration::ZERO => self.followers.glanced(),
             _ => self.followers.hand_over(),
         }
         came

@@ -134,7 +134,9 @@ impl Sockets {
     /// Does now what the first [`Self::rest`] would: asks the agent for the descriptor, and starts the thread that watches the engine. Gives the
     /// number of that descriptor. Blocks for the agent's answer.
     pub fn prepare_rest(&self) -> io::Result<RawFd> {
-        let fd = lock(&self.group.queue).prepare()?;
+        let fd = lock(&self.group.queue).prepare();
+        self.group.followers.glanced();
+        let fd = fd?;
         self.group.ual.watch()?;
         Ok(fd)
     }

@@ -13,8 +13,8 @@
 //! the follower gets the lock or the leader sees the follower.
 //!
 //! Who only takes what is there (a *glance*, which does not sleep) finds the lock free when nobody is on the list, or when one of the list was
-//! chosen and is on its way. So it need choose nobody, unless somebody enlisted because of it: then the number of those who ever did has
-//! changed since before it took the lock. A server's threads glance at every turn; if each of them woke a thread, they would do little else.
+//! chosen and is on its way. So it need choose nobody, unless somebody found the lock taken because of it: then there is one on the list, and none
+//! on the way. A server's threads glance at every turn; if each of them woke a thread, they would do little else.
 //!
 //! Wakers of a thread find it wherever it sleeps, on its own or on the queue, and whoever wakes it: another thread of the group, or what a future
 //! waits for beside its sockets.
@@ -140,9 +140,12 @@ impl Drop for Lent {
 #[derive(Default)]
 pub(crate) struct Followers {
     list: Mutex<(u64, VecDeque<(u64, Waker)>)>,
-    /// How many ever enlisted.
-    enlisted: AtomicU64,
+    /// How many are on the list, and [`CHOSEN`] times how many were taken from it to lead and have not come yet. Only ever exchanged.
+    count: AtomicU64,
 }
+
+/// One that was chosen, in [`Followers::count`].
+const CHOSEN: u64 = 1 << 32;
 
 impl Followers {
     fn lock(&self) -> MutexGuard<'_, (u64, VecDeque<(u64, Waker)>)> {
@@ -155,34 +158,40 @@ impl Followers {
         let id = list.0;
         list.1.push_back((id, waker));
         // Before the last look at the lock: see `glanced`.
-        self.enlisted.fetch_add(1, Ordering::AcqRel);
+        self.count.fetch_add(1, Ordering::AcqRel);
         id
     }
 
-    /// To be called before a glance takes the lock; the number is for [`Self::glanced`].
-    pub(crate) fn glance(&self) -> u64 {
-        self.enlisted.load(Ordering::Acquire)
-    }
-
     /// To be called after a glance let go of the lock.
-    pub(crate) fn glanced(&self, before: u64) {
-        // An exchange, as the other side's is: either this one sees the number, or that side's look at the lock comes after its release.
-        if self.enlisted.fetch_add(0, Ordering::AcqRel) != before {
+    pub(crate) fn glanced(&self) {
+        // An exchange, as the other side's is: either this one sees who is on the list, or that side's look at the lock comes after its release.
+        let count = self.count.fetch_add(0, Ordering::AcqRel);
+        if count != 0 && count < CHOSEN {
             self.hand_over();
         }
     }
 
-    /// Whether it was still there: else it was chosen to lead.
+    /// Whether it was still there: else it was chosen to lead, and has come.
     fn leave(&self, id: u64) -> bool {
         let mut list = self.lock();
         let before = list.1.len();
         list.1.retain(|(other, _)| *other != id);
-        list.1.len() < before
+        let left = list.1.len() < before;
+        self.count
+            .fetch_sub(if left { 1 } else { CHOSEN }, Ordering::AcqRel);
+        left
     }
 
     /// To be called after every unlocking of the queue but a glance's.
     pub(crate) fn hand_over(&self) {
-        let next = self.lock().1.pop_front();
+        let next = {
+            let mut list = self.lock();
+            let next = list.1.pop_front();
+            if next.is_some() {
+                self.count.fetch_add(CHOSEN - 1, Ordering::AcqRel);
+            }
+            next
+        };
         if let Some((_, waker)) = next {
             waker.wake();
         }
@@ -349,5 +358,71 @@ fn park(parker: &Parker, left: Option<Duration>, interruptible: bool) -> Result<
     match slept {
         Err(error) if error.kind() == io::ErrorKind::Interrupted => Err(Ended::Interrupted),
         _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Told(AtomicU32);
+
+    impl Wake for Told {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    fn told() -> (Arc<Told>, Waker) {
+        let told = Arc::new(Told(AtomicU32::new(0)));
+        (Arc::clone(&told), Waker::from(told))
+    }
+
+    fn calls(told: &Told) -> u32 {
+        told.0.load(Ordering::Relaxed)
+    }
+
+    #[test]
+    fn a_glance_wakes_who_found_the_lock_taken_by_it() {
+        let followers = Followers::default();
+        let (first, waker) = told();
+        let mut place = Place::new(&followers);
+        // The leader has gone, and found nobody; then this one enlists, finds a glance at work, which began after that, and sleeps.
+        followers.hand_over();
+        place.enlist(&waker);
+        followers.glanced();
+        assert_eq!(calls(&first), 1);
+        // It is on its way: no other glance calls it, or another.
+        let (second, waker) = told();
+        let mut after = Place::new(&followers);
+        after.enlist(&waker);
+        followers.glanced();
+        assert_eq!((calls(&first), calls(&second)), (1, 0));
+        // It came, and found a further glance at work: that one calls who has waited longest.
+        place.enlist(&first.into());
+        followers.glanced();
+        assert_eq!(calls(&second), 1);
+        // That one leaves without leading.
+        drop(after);
+        assert!(place.withdraw(), "chosen in its stead");
+        followers.glanced();
+        assert_eq!(followers.count.load(Ordering::Relaxed), 0);
+    }
+
+    #[test]
+    fn who_is_not_on_the_list_any_more_is_not_counted() {
+        let followers = Followers::default();
+        let (never, waker) = told();
+        let mut place = Place::new(&followers);
+        for _ in 0..3 {
+            place.enlist(&waker);
+            assert!(!place.withdraw());
+            assert!(!place.withdraw(), "once");
+        }
+        drop(place);
+        followers.glanced();
+        followers.hand_over();
+        assert_eq!(calls(&never), 0);
+        assert_eq!(followers.count.load(Ordering::Relaxed), 0);
     }
 }
