@@ -348,6 +348,11 @@ impl Process {
         }
     }
 
+    /// Whether others may hold something.
+    pub(crate) fn has_spread(&self) -> bool {
+        self.spread.load(Ordering::Relaxed)
+    }
+
     /// Numbers that are not to be had by the program.
     pub(crate) fn is_kept(&self, fd: RawFd) -> bool {
         let Ok(fd) = usize::try_from(fd) else {

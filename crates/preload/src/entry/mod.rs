@@ -6,6 +6,7 @@
 mod confine;
 mod data;
 mod direct;
+mod endings;
 mod epolls;
 mod files;
 mod forks;

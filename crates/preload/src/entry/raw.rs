@@ -14,7 +14,7 @@ use crate::sys;
 ///
 /// As the call's own.
 #[cfg(target_arch = "x86_64")]
-unsafe fn instruction(number: c_long, [a, b, c, d, e, f]: [usize; 6]) -> isize {
+pub(super) unsafe fn instruction(number: c_long, [a, b, c, d, e, f]: [usize; 6]) -> isize {
     let done: isize;
     // SAFETY: the caller's promise; the system changes these two registers beside the result's.
     unsafe {
@@ -35,7 +35,7 @@ unsafe fn instruction(number: c_long, [a, b, c, d, e, f]: [usize; 6]) -> isize {
 ///
 /// As the call's own.
 #[cfg(target_arch = "aarch64")]
-unsafe fn instruction(number: c_long, [a, b, c, d, e, f]: [usize; 6]) -> isize {
+pub(super) unsafe fn instruction(number: c_long, [a, b, c, d, e, f]: [usize; 6]) -> isize {
     let done: isize;
     // SAFETY: the caller's promise.
     unsafe {

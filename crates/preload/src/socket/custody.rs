@@ -277,6 +277,14 @@ impl Socket {
         }
     }
 
+    /// The process ends, and all its numbers go at once.
+    pub(crate) fn before_exit(&self) {
+        let ours = lock(&self.state).role == Role::Engine;
+        if ours && self.known_kind() == Kind::Stream && self.is_spread() {
+            self.hand_over(Why::Closed);
+        }
+    }
+
     /// Others hold the descriptor, and the system would keep its entries in epoll sets.
     fn leave_for_good(&self) {
         self.items_leave_system();
