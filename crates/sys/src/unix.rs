@@ -24,6 +24,9 @@ pub use closing::{close_aside, closers_are_stuck};
 /// Descriptors that one message carries at most. The most are asked for at a time by programs that accept one connection after the other.
 pub const FDS_MAX: usize = 32;
 
+/// Descriptors that one message of a stranger carries at most: see [`Stream::recv_with_few_fds`].
+pub const FDS_FEW: usize = 4;
+
 /// Mode of a listener's socket file when nothing else is said: its user and group may connect.
 pub const DEFAULT_MODE: u32 = 0o660;
 
@@ -240,11 +243,28 @@ impl Stream {
     /// message with descriptors while [`closers_are_stuck`]. One with more than this process has numbers left for is EMFILE, and closed likewise.
     pub fn recv_with_fds(&self, buffer: &mut [u8]) -> io::Result<(usize, Vec<OwnedFd>)> {
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FDS_MAX))];
+        self.recv(buffer, &mut space, FDS_MAX)
+    }
+
+    /// The same for who serves strangers: more than [`FDS_FEW`] descriptors are too many, so that it takes many messages to keep those busy that
+    /// close them ([`closers_are_stuck`]).
+    pub fn recv_with_few_fds(&self, buffer: &mut [u8]) -> io::Result<(usize, Vec<OwnedFd>)> {
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FDS_FEW))];
+        self.recv(buffer, &mut space, FDS_FEW)
+    }
+
+    /// One message with at most `most` descriptors, for which there is `space`.
+    fn recv(
+        &self,
+        buffer: &mut [u8],
+        space: &mut [MaybeUninit<u8>],
+        most: usize,
+    ) -> io::Result<(usize, Vec<OwnedFd>)> {
         // Without space the kernel drops descriptors itself, and asks nobody.
         let space = if closers_are_stuck() {
             &mut space[..0]
         } else {
-            &mut space[..]
+            space
         };
         let mut control = RecvAncillaryBuffer::new(space);
         let received = loop {
@@ -262,10 +282,10 @@ impl Stream {
             }
         }
         let cut = ReturnFlags::TRUNC | ReturnFlags::CTRUNC;
-        if received.flags.intersects(cut) || fds.len() > FDS_MAX {
+        if received.flags.intersects(cut) || fds.len() > most {
             // The system leaves out what there is no number for, as it does what there is no space for.
             let no_number = !closers_are_stuck()
-                && fds.len() < FDS_MAX
+                && fds.len() < most
                 && !received.flags.contains(ReturnFlags::TRUNC);
             close_aside(fds);
             if no_number {
@@ -428,6 +448,15 @@ mod tests {
         rustix::net::sendmsg(&a, &[IoSlice::new(b"x")], &mut control, SendFlags::empty()).unwrap();
         let error = b.recv_with_fds(&mut [0; 8]).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::InvalidData);
+
+        // A stranger's: fewer.
+        for (sent, fits) in [(FDS_FEW, true), (FDS_FEW + 2, false), (FDS_MAX, false)] {
+            a.send_with_fds(b"x", &fds[..sent]).unwrap();
+            let received = b.recv_with_few_fds(&mut [0; 8]);
+            assert_eq!(received.is_ok_and(|(_, fds)| fds.len() == sent), fits);
+        }
+        let batch = a.send_with_fds(b"x", &fds[..FDS_MAX]);
+        assert!(batch.is_ok() && b.recv_with_fds(&mut [0; 8]).unwrap().1.len() == FDS_MAX);
     }
 
     #[test]
