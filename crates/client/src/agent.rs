@@ -26,7 +26,7 @@ pub(crate) struct Opened {
 
 fn receive(socket: &Stream) -> io::Result<(Result<Reply, MessageError>, Vec<OwnedFd>)> {
     let mut bytes = [0u8; MESSAGE_ROOM];
-    let (n, fds) = socket.recv_with_fds(&mut bytes)?;
+    let (n, fds) = socket.recv_with_many_fds(&mut bytes)?;
     if n == 0 {
         return Err(io::ErrorKind::UnexpectedEof.into());
     }

@@ -113,7 +113,8 @@ impl Stash {
             Err(Errno::MFILE) if batch > 1 => ask(1)?,
             asked => asked?,
         };
-        spares.asked = batch;
+        // What was to be had; where numbers are short the next request is small.
+        spares.asked = fds.len();
         let new = fds.into_iter().zip(first..).map(|(fd, number)| Spare {
             number,
             fd: process.keep_high(fd),

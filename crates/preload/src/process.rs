@@ -416,13 +416,13 @@ static WAITING: AtomicUsize = AtomicUsize::new(0);
 /// Numbers among the high ones for what is not to wait for a connection: the agent's socket, wake-up sockets, eventfds.
 const OTHERS: usize = 64;
 
-/// Where the numbers of the library's own descriptors begin: an eighth of the limit below it, at most half a thousand.
+/// Where the numbers of the library's own descriptors begin: a sixteenth of the limit below it, or below 4096, beyond which the program's go on.
 fn high() -> RawFd {
     let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
-    let limit = limit.unwrap_or(4096).clamp(256, 4096) as usize;
-    let room = (limit / 8).max(2 * OTHERS);
+    let limit = limit.unwrap_or(1 << 20).max(256);
+    let room = (limit / 16).clamp(2 * OTHERS as u64, 512) as usize;
     WAITING.store(room - OTHERS, Ordering::Relaxed);
-    let high = (limit - room) as RawFd;
+    let high = limit.min(4096) as RawFd - room as RawFd;
     HIGH.store(high, Ordering::Relaxed);
     high
 }

@@ -156,6 +156,16 @@ unsafe fn put_off(signal: c_int, info: *mut siginfo_t, context: *mut c_void) -> 
     true
 }
 
+thread_local! {
+    /// Handlers of the program's that this thread is in, and those that it left by a jump.
+    static HANDLING: Cell<u32> = const { Cell::new(0) };
+}
+
+/// Whether this thread may be in a handler of the program's: then it may have been in the midst of anything, such as `malloc`.
+pub(crate) fn is_handling() -> bool {
+    HANDLING.with(Cell::get) > 0
+}
+
 /// What the system calls in place of the program's handlers.
 extern "C-unwind" fn handle(signal: c_int, info: *mut siginfo_t, context: *mut c_void) {
     // SAFETY: the system's own arguments.
@@ -178,7 +188,9 @@ extern "C-unwind" fn handle(signal: c_int, info: *mut siginfo_t, context: *mut c
     unsafe {
         let handler: unsafe extern "C-unwind" fn(c_int, *mut siginfo_t, *mut c_void) =
             transmute(handler);
+        HANDLING.with(|handling| handling.set(handling.get().saturating_add(1)));
         handler(signal, info, context);
+        HANDLING.with(|handling| handling.set(handling.get().saturating_sub(1)));
     }
 }
 

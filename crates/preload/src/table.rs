@@ -88,6 +88,17 @@ impl Table {
         thing.take()
     }
 
+    /// Everything that is there, one after the other. Allocates nothing.
+    pub(crate) fn each(&self, mut look: impl FnMut(&Thing)) {
+        for (index, part) in self.parts.iter().enumerate() {
+            for at in 0..part.get().map_or(0, |part| part.len()) {
+                if let Some(thing) = self.get((index * PART + at) as RawFd) {
+                    look(&thing);
+                }
+            }
+        }
+    }
+
     /// All descriptors that are ours, within a range.
     pub(crate) fn used(&self, first: RawFd, last: RawFd) -> Vec<RawFd> {
         let mut all = Vec::new();

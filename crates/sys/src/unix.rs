@@ -24,7 +24,7 @@ pub use closing::{close_aside, closers_are_stuck};
 /// Descriptors that one message carries at most. The most are asked for at a time by programs that accept one connection after the other.
 pub const FDS_MAX: usize = 32;
 
-/// Descriptors that one message of a stranger carries at most: see [`Stream::recv_with_few_fds`].
+/// Descriptors that a message carries at most where it may be a stranger's: see [`Stream::recv_with_fds`].
 pub const FDS_FEW: usize = 4;
 
 /// Mode of a listener's socket file when nothing else is said: its user and group may connect.
@@ -239,33 +239,32 @@ impl Stream {
 
     /// Receives one message, and its descriptors (close-on-exec). 0 bytes: the other end is closed (empty messages are not sent here).
     ///
-    /// A message that does not fit, or carries more than [`FDS_MAX`] descriptors, is `InvalidData`; all its descriptors are closed. So is any
-    /// message with descriptors while [`closers_are_stuck`]. One with more than this process has numbers left for is EMFILE, and closed likewise.
+    /// A message that does not fit, or carries more than [`FDS_FEW`] descriptors, is `InvalidData`; all its descriptors are closed, by threads that do
+    /// nothing else ([`close_aside`]). So is any message with descriptors while [`closers_are_stuck`]. One with more than this process has numbers left
+    /// for is EMFILE, and closed likewise.
     pub fn recv_with_fds(&self, buffer: &mut [u8]) -> io::Result<(usize, Vec<OwnedFd>)> {
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FDS_MAX))];
-        self.recv(buffer, &mut space, FDS_MAX)
-    }
-
-    /// The same for who serves strangers: more than [`FDS_FEW`] descriptors are too many, so that it takes many messages to keep those busy that
-    /// close them ([`closers_are_stuck`]).
-    pub fn recv_with_few_fds(&self, buffer: &mut [u8]) -> io::Result<(usize, Vec<OwnedFd>)> {
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FDS_FEW))];
-        self.recv(buffer, &mut space, FDS_FEW)
+        self.recv(buffer, &mut space, FDS_FEW, true)
     }
 
-    /// One message with at most `most` descriptors, for which there is `space`.
+    /// The same from one who is trusted, such as the agent: up to [`FDS_MAX`] descriptors, and what is too many, or has no number, is closed here and
+    /// now, as it makes no calling thread wait; no other thread is needed, and the numbers are free when this returns.
+    pub fn recv_with_many_fds(&self, buffer: &mut [u8]) -> io::Result<(usize, Vec<OwnedFd>)> {
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FDS_MAX))];
+        self.recv(buffer, &mut space, FDS_MAX, false)
+    }
+
+    /// One message with at most `most` descriptors, for which there is `space`; others are closed `aside`, or at once.
     fn recv(
         &self,
         buffer: &mut [u8],
         space: &mut [MaybeUninit<u8>],
         most: usize,
+        aside: bool,
     ) -> io::Result<(usize, Vec<OwnedFd>)> {
         // Without space the kernel drops descriptors itself, and asks nobody.
-        let space = if closers_are_stuck() {
-            &mut space[..0]
-        } else {
-            space
-        };
+        let stuck = aside && closers_are_stuck();
+        let space = if stuck { &mut space[..0] } else { space };
         let mut control = RecvAncillaryBuffer::new(space);
         let received = loop {
             let mut io = [IoSliceMut::new(&mut *buffer)];
@@ -284,10 +283,12 @@ impl Stream {
         let cut = ReturnFlags::TRUNC | ReturnFlags::CTRUNC;
         if received.flags.intersects(cut) || fds.len() > most {
             // The system leaves out what there is no number for, as it does what there is no space for.
-            let no_number = !closers_are_stuck()
-                && fds.len() < most
-                && !received.flags.contains(ReturnFlags::TRUNC);
-            close_aside(fds);
+            let no_number =
+                !stuck && fds.len() < most && !received.flags.contains(ReturnFlags::TRUNC);
+            match aside {
+                true => close_aside(fds),
+                false => drop(fds),
+            }
             if no_number {
                 return Err(Errno::MFILE.into());
             }
@@ -446,17 +447,18 @@ mod tests {
         let mut control = SendAncillaryBuffer::new(&mut space);
         assert!(control.push(SendAncillaryMessage::ScmRights(&fds)));
         rustix::net::sendmsg(&a, &[IoSlice::new(b"x")], &mut control, SendFlags::empty()).unwrap();
-        let error = b.recv_with_fds(&mut [0; 8]).unwrap_err();
+        let error = b.recv_with_many_fds(&mut [0; 8]).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::InvalidData);
 
         // A stranger's: fewer.
         for (sent, fits) in [(FDS_FEW, true), (FDS_FEW + 2, false), (FDS_MAX, false)] {
             a.send_with_fds(b"x", &fds[..sent]).unwrap();
-            let received = b.recv_with_few_fds(&mut [0; 8]);
+            let received = b.recv_with_fds(&mut [0; 8]);
             assert_eq!(received.is_ok_and(|(_, fds)| fds.len() == sent), fits);
+            a.send_with_fds(b"x", &fds[..sent]).unwrap();
+            let received = b.recv_with_many_fds(&mut [0; 8]).unwrap();
+            assert_eq!(received.1.len(), sent);
         }
-        let batch = a.send_with_fds(b"x", &fds[..FDS_MAX]);
-        assert!(batch.is_ok() && b.recv_with_fds(&mut [0; 8]).unwrap().1.len() == FDS_MAX);
     }
 
     #[test]

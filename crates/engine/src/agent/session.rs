@@ -98,7 +98,7 @@ impl Session {
     pub(crate) fn serve(&mut self, shared: &mut Shared) -> bool {
         for _ in 0..REQUESTS {
             let mut bytes = [0u8; MESSAGE_ROOM];
-            let (n, fds) = match self.socket.recv_with_few_fds(&mut bytes) {
+            let (n, fds) = match self.socket.recv_with_fds(&mut bytes) {
                 Ok((0, _)) => return false,
                 Ok(received) => received,
                 Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => return true,

@@ -3,7 +3,7 @@
 //! The system would close all descriptors. So does the library, of those that matter to somebody else: the custodian gets the connection before the
 //! engine has to find out that its owner is gone. Whoever is killed, or ends by the call's number, leaves that to the engine.
 
-use std::os::fd::RawFd;
+use std::time::{Duration, Instant};
 
 use libc::c_int;
 
@@ -11,10 +11,16 @@ use super::numbers::is_visitor;
 use super::raw::instruction;
 use crate::guard::{is_inside, within};
 use crate::process::existing;
+use crate::signals::is_handling;
 use crate::table::Thing;
 
+/// After this nothing more is handed over: the program is to end, be there ever so many.
+const MOST: Duration = Duration::from_secs(1);
+
+/// Not in a signal handler, from which `_exit` may be called whatever the thread was at: handing over allocates. (Handlers of faults are not
+/// known here: for these it is done only if somebody else may hold a connection.)
 fn hand_over_what_others_hold() {
-    if is_inside() {
+    if is_inside() || is_handling() {
         return;
     }
     let Some(process) = existing().filter(|process| process.has_spread()) else {
@@ -24,11 +30,14 @@ fn hand_over_what_others_hold() {
         return;
     }
     within((), || {
-        for fd in process.table.used(0, RawFd::MAX) {
-            if let Some(Thing::Socket(socket)) = process.get(fd) {
+        let begun = Instant::now();
+        process.table.each(|thing| {
+            if let Thing::Socket(socket) = thing
+                && begun.elapsed() < MOST
+            {
                 socket.before_exit();
             }
-        }
+        });
     });
 }
 

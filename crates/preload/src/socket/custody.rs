@@ -277,7 +277,7 @@ impl Socket {
         }
     }
 
-    /// The process ends, and all its numbers go at once.
+    /// The process ends, and all its numbers go at once. Allocates nothing where nobody else may hold it.
     pub(crate) fn before_exit(&self) {
         let ours = lock(&self.state).role == Role::Engine;
         if ours && self.known_kind() == Kind::Stream && self.is_spread() {
@@ -379,6 +379,10 @@ impl Socket {
         let Some(link) = process().opened() else {
             return false;
         };
+        if raw.is_over() {
+            // Its engine has gone. Another one may have given the number to another connection.
+            return false;
+        }
         let peer = raw.peer_address().ok();
         let left = match raw.hand_over(number, 0) {
             Ok(left) => left,
